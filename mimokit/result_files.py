@@ -191,7 +191,7 @@ def _table(path: Path, columns: Sequence[str]) -> Iterator[csv.DictWriter[str]]:
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write a JSON file completely or not at all, without secrets of the environment."""
     with whole_file(path) as file:
-        file.write(json.dumps(_without_secrets(content, environment_secrets()), indent=2) + "\n")
+        file.write(json.dumps(without_secrets_in(content), indent=2) + "\n")
 
 
 def environment_secrets() -> dict[str, str]:
@@ -215,15 +215,19 @@ def without_secrets(text: str, secrets: Mapping[str, str] | None = None) -> str:
     return text
 
 
-def _without_secrets(content: Any, secrets: Mapping[str, str]) -> Any:
-    if not secrets:
-        return content
+def without_secrets_in(content: Any) -> Any:
+    """Return plain data without secrets of the environment in its texts."""
+    secrets = environment_secrets()
+    return _without(content, secrets) if secrets else content
+
+
+def _without(content: Any, secrets: Mapping[str, str]) -> Any:
     if isinstance(content, str):
         return without_secrets(content, secrets)
     if isinstance(content, Mapping):
-        return {key: _without_secrets(value, secrets) for key, value in content.items()}
+        return {key: _without(value, secrets) for key, value in content.items()}
     if isinstance(content, list | tuple):
-        return [_without_secrets(value, secrets) for value in content]
+        return [_without(value, secrets) for value in content]
     return content
 
 

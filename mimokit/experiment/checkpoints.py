@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from mimokit.architecture.from_config import cuts_of_config
 from mimokit.config import ConfigError, ExperimentConfig, Problem
 from mimokit.config.text_file import read_text_file
 from mimokit.config_files import load_experiment_config
+from mimokit.planning.checkpoint_files import check_all_files, without_digests
 from mimokit.planning.checkpoints import (
     MARKER,
     Checkpoint,
@@ -20,6 +21,7 @@ from mimokit.planning.checkpoints import (
     layout_text,
     read_checkpoint,
     refused,
+    step_of,
     steps_in,
 )
 from mimokit.result_files import CHECKPOINTS, RunFile
@@ -206,10 +208,17 @@ class CheckpointList(Report):
 
     Attributes:
         found: step -> the checkpoint, or the sentence that says why it cannot be read.
+        files: step -> what is known of the bytes of its files, where they were compared.
     """
 
     folder: str
     found: Mapping[int, Checkpoint | str]
+    files: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def damaged(self) -> bool:
+        """Whether any of them cannot be read."""
+        return any(isinstance(one, str) for one in self.found.values())
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
@@ -222,6 +231,7 @@ class CheckpointList(Report):
                 "layout": one.layout,
                 "bytes": one.bytes,
                 "directory": str(one.directory),
+                **({"files": self.files[step]} if step in self.files else {}),
             }
             for step, one in self.found.items()
         ]
@@ -229,13 +239,17 @@ class CheckpointList(Report):
 
     def section(self) -> Section:
         """Return a row per checkpoint."""
+        verified = [self.files] if self.files else []
         rows = [
-            [str(step), one.written, layout_text(one.layout), bytes_text(one.bytes)]
+            [
+                *(str(step), one.written, layout_text(one.layout), bytes_text(one.bytes)),
+                *(files[step] for files in verified),
+            ]
             for step, one in self.found.items()
             if not isinstance(one, str)
         ]
         problems = [one for one in self.found.values() if isinstance(one, str)]
-        columns = ("step", "written", "layout", "size")
+        columns = ("step", "written", "layout", "size", *("files" for _ in verified))
         return Section(f"Checkpoints of {self.folder}", columns, rows, problems)
 
 
@@ -249,15 +263,42 @@ def list_checkpoints(results: str | os.PathLike[str]) -> CheckpointList:
     if (path / MARKER).exists():
         one = read_checkpoint(path)
         return CheckpointList(str(path), {one.step: one})
+    return CheckpointList(str(path), _found(path, checkpoints_of(path), read_checkpoint))
+
+
+def verify_checkpoints(results: str | os.PathLike[str]) -> CheckpointList:
+    """Return what `list_checkpoints` does, of checkpoints of which all bytes were compared.
+
+    Raises:
+        ConfigError: there are none.
+    """
+    path = Path(results)
+    alone = (path / MARKER).exists()
+    steps = {step_of(path.absolute().name) or 0: path} if alone else checkpoints_of(path)
+    found = _found(path, steps, _compared)
+    whole = {step: one for step, one in found.items() if isinstance(one, Checkpoint)}
+    files = {step: "no digests" if without_digests(one) else "whole" for step, one in whole.items()}
+    return CheckpointList(str(path), found, files)
+
+
+def _found(
+    path: Path, steps: Mapping[int, Path], read: Callable[[Path], Checkpoint]
+) -> dict[int, Checkpoint | str]:
     found: dict[int, Checkpoint | str] = {}
-    for step, directory in checkpoints_of(path).items():
+    for step, directory in steps.items():
         try:
-            found[step] = read_checkpoint(directory)
+            found[step] = read(directory)
         except ConfigError as error:
             found[step] = str(error)
     if not found:
         raise nothing_in(path)
-    return CheckpointList(str(path), found)
+    return found
+
+
+def _compared(directory: Path) -> Checkpoint:
+    checkpoint = read_checkpoint(directory)
+    check_all_files(checkpoint)
+    return checkpoint
 
 
 def write_whole(checkpoint: Checkpoint, output: Path) -> list[str]:
@@ -271,6 +312,7 @@ def write_whole(checkpoint: Checkpoint, output: Path) -> list[str]:
     """
     from mimokit.engine.checkpoints.whole import write_weights
 
+    check_all_files(checkpoint)
     try:
         return write_weights(checkpoint, output)
     except FileExistsError:

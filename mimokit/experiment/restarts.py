@@ -12,10 +12,15 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from mimokit.cluster import ClusterError, ClusterRun, EnginesMissing, RunAborted
+from mimokit.cluster import ClusterError, ClusterRun, EnginesMissing, RankError, RunAborted
 from mimokit.config import ConfigError
 from mimokit.packed_list import PackedList
-from mimokit.planning.checkpoints import Checkpoint, read_checkpoint, steps_in
+from mimokit.planning.checkpoints import (
+    Checkpoint,
+    DamagedCheckpointError,
+    read_checkpoint,
+    steps_in,
+)
 from mimokit.samples import (
     AnswersSample,
     EvaluationSample,
@@ -321,12 +326,8 @@ class RestartedRun:
         self._error = error
         if isinstance(error, RunAborted) or self._stopping:
             return False
-        if self.restarts and self.restarts[-1].step == failed_at:
-            self._error = FailedTwiceError(failed_at, error)
-            return False
-        if not self._supervised.left:
-            done = counted(len(self.restarts), "restart")
-            error.add_note(f"there were {done} before, and no more were allowed")
+        damage = damage_in(error)
+        if self._ends(error, failed_at) if damage is None else not self._pass_over(damage):
             return False
         checkpoint = _newest_left(Path(self._supervised.checkpoints))
         try:
@@ -337,16 +338,43 @@ class RestartedRun:
         if run is None:
             return False
         resumed = self._supervised.begun if checkpoint is None else checkpoint.step
-        cause = _WHERE.sub("", str(error).split("\n", 1)[0])
-        restart = Restart(failed_at, resumed, cause, time.monotonic() - began)
-        self._go_on(run, restart)
+        took, supervised = time.monotonic() - began, self._supervised
+        if damage is None:
+            cause = _WHERE.sub("", str(error).split("\n", 1)[0])
+            restarts = (*self.restarts, Restart(failed_at, resumed, cause, took))
+            supervised = replace(supervised, left=supervised.left - 1, restarts=restarts)
+        else:  # the restart that met the damage goes on from elsewhere
+            *earlier, last = self.restarts
+            last = replace(last, resumed=resumed, seconds=last.seconds + took)
+            supervised = replace(supervised, restarts=(*earlier, last))
+        self._go_on(run, supervised)
         return True
 
-    def _go_on(self, run: ClusterRun, restart: Restart) -> None:
+    def _ends(self, error: Exception, failed_at: int) -> bool:
+        """Return whether no attempt follows one that failed."""
+        if self.restarts and self.restarts[-1].step == failed_at:
+            self._error = FailedTwiceError(failed_at, error)
+            return True
+        if not self._supervised.left:
+            done = counted(len(self.restarts), "restart")
+            error.add_note(f"there were {done} before, and no more were allowed")
+        return not self._supervised.left
+
+    def _pass_over(self, damage: str) -> bool:
+        """Rename the checkpoint that the ranks refuse: they alone compare all bytes.
+
+        That which a user has named is not passed over.
+        """
+        step = self._supervised.resumed
+        directory = steps_in(Path(self._supervised.checkpoints)).get(step)
+        if directory is None or not self.restarts:
+            return False
+        return _set_aside(step, directory, damage)
+
+    def _go_on(self, run: ClusterRun, supervised: Supervised) -> None:
         """Take the next attempt, and let clients that come later know of it."""
         before, self._run, self._error = self._run, run, None
-        left, restarts = self._supervised.left - 1, (*self.restarts, restart)
-        self._supervised = replace(self._supervised, left=left, restarts=restarts)
+        self._supervised = supervised
         run.go_on_with(before)
         self._remember()
         self._follow(run)
@@ -359,29 +387,36 @@ def _tell(sentence: str) -> None:
         warnings.warn(sentence, RuntimeWarning, stacklevel=2)
 
 
-def newest(folder: Path) -> Checkpoint | None:
-    """Return the newest checkpoint that is whole; None if there is none."""
-    for directory in reversed(steps_in(folder).values()):
-        try:
-            return read_checkpoint(directory)
-        except ConfigError:
-            continue
-    return None
-
-
 def _newest_left(folder: Path) -> Checkpoint | None:
     """Return the newest checkpoint that is whole, and rename later ones, which are damaged.
 
     Ranks refuse a folder with checkpoints of later steps than that from which they go on.
     """
-    checkpoint = newest(folder)
-    for step, directory in steps_in(folder).items():
-        if checkpoint is None or step > checkpoint.step:
-            aside = directory.with_name(f"damaged-{directory.name}-{time.time_ns()}")
-            with contextlib.suppress(OSError):
-                directory.rename(aside)
-                _tell(f"the checkpoint of step {step} in {folder} is not whole: it is {aside} now")
-    return checkpoint
+    for step, directory in sorted(steps_in(folder).items(), reverse=True):
+        try:
+            return read_checkpoint(directory)
+        except ConfigError as error:
+            _set_aside(step, directory, str(error))
+    return None
+
+
+def _set_aside(step: int, directory: Path, why: str) -> bool:
+    """Rename a damaged checkpoint, and say why; return whether it could be renamed."""
+    aside = directory.with_name(f"damaged-{directory.name}-{time.time_ns()}")
+    try:
+        directory.rename(aside)
+    except OSError:
+        return False
+    folder = directory.parent
+    _tell(f"the checkpoint of step {step} in {folder} is not whole: it is {aside} now. {why}")
+    return True
+
+
+def damage_in(error: Exception) -> str | None:
+    """Return why ranks refuse a checkpoint as damaged; None: it is another error."""
+    if isinstance(error, RankError) and error.type_name == DamagedCheckpointError.__name__:
+        return error.message
+    return None
 
 
 class _Heard:

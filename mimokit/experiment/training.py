@@ -14,7 +14,7 @@ import pandas as pd
 from mimokit.analysis import samples_to_evaluations, samples_to_steps
 from mimokit.cluster import ClusterRun, RankDied
 from mimokit.cluster.out_of_memory import NO_MEMORY
-from mimokit.config import ExperimentConfig
+from mimokit.config import ExperimentConfig, Problem
 from mimokit.config.runtime import CheckpointConfig, Evaluations
 from mimokit.config.user_code import ForwardStep, OwnLoss, OwnModule, UserCode, checked_code
 from mimokit.experiment import on_rank
@@ -22,13 +22,13 @@ from mimokit.experiment.background import BackgroundRun
 from mimokit.experiment.checkpoints import check_restarts, resumed
 from mimokit.experiment.health.report import HealthRecord, RunHealth
 from mimokit.experiment.prepare import Config, check_room, check_trainable, placed, prepared
-from mimokit.experiment.restarts import Restart, RestartedRun, RunOnRanks, Supervised
+from mimokit.experiment.restarts import Restart, RestartedRun, RunOnRanks, Supervised, damage_in
 from mimokit.experiment.results.folder import Folder, new_folder, unwritable
 from mimokit.experiment.results.info import RunSetting
 from mimokit.experiment.results.loggers import make_loggers
 from mimokit.experiment.results.writer import RunWriter
 from mimokit.planning import plan_layout
-from mimokit.planning.checkpoints import Checkpoint, read_checkpoint
+from mimokit.planning.checkpoints import Checkpoint, DamagedCheckpointError, read_checkpoint
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.peak import peak_of_hardware
 from mimokit.result_files import CHECKPOINTS, EachTime
@@ -155,6 +155,13 @@ class TrainingRun(BackgroundRun[TrainingResult]):
             ConfigError: the hardware is unknown.
         """
         return self._record_of_health.health(hardware)
+
+    def _reason(self, error: Exception) -> Exception:
+        sentence = damage_in(error)
+        if sentence is None:
+            return super()._reason(error)
+        where = self.config.runtime.resume_from
+        return DamagedCheckpointError([Problem("runtime", "resume_from", where, sentence)])
 
     def _complete(self, error: Exception | None) -> None:
         if isinstance(error, RankDied) and error.signal == NO_MEMORY:

@@ -6,7 +6,9 @@ written last. A folder without a marker is no checkpoint.
 
 from __future__ import annotations
 
+import json
 import os
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,9 +29,16 @@ PARTIAL = ".partial"
 WEIGHTS, BUFFERS, RANDOM, EXCHANGE = "weights", "buffers", "random", "exchange"
 """Parts of a state; those of an optimizer are named as torch names them, `exp_avg` say."""
 
+_MOST_DIGITS = 18
 _PREFIX, _SUFFIX, _REPLICA = "step-", ".safetensors", "replica_"
+_DIGEST = "digest"
+"""Key of the digest of a marker's other content."""
 _MOST_NAMED = 8
-"""Tensors that a sentence names."""
+"""Tensors or files that a sentence names."""
+
+
+class DamagedCheckpointError(ConfigError):
+    """A checkpoint is not as it was saved; where there is an earlier one, that may be."""
 
 
 def folder_of_step(step: int) -> str:
@@ -81,6 +90,8 @@ class Checkpoint:
         files: name -> bytes.
         update: steps of the learning rate, and the loss scale.
         written: when, in ISO 8601.
+        save: the id of the save, which its files have as well; "" before there were ids.
+        digests: name of a file -> digest of its bytes; empty before there were digests.
     """
 
     directory: Path
@@ -92,6 +103,8 @@ class Checkpoint:
     update: Mapping[str, Any]
     written: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
+    save: str = ""
+    digests: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def bytes(self) -> int:
@@ -120,7 +133,24 @@ class Checkpoint:
             "versions": dict(self.versions),
             "shapes": {name: list(shape) for name, shape in self.shapes.items()},
             "files": dict(self.files),
+            "save": self.save,
+            "digests": dict(self.digests),
         }
+
+
+def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of a marker with its digest, as it is written."""
+    return {**content, _DIGEST: _digest_of(content)}
+
+
+def _digest_of(content: Mapping[str, Any]) -> str:
+    own = {key: value for key, value in content.items() if key != _DIGEST}
+    return digest_text(zlib.crc32(json.dumps(own, sort_keys=True).encode()))
+
+
+def digest_text(crc: int) -> str:
+    """Return a digest as a marker has it; it tells of accidents, not of those who mean harm."""
+    return f"crc32:{crc:08x}"
 
 
 def layout_json(config: ExperimentConfig) -> dict[str, Any]:
@@ -159,19 +189,27 @@ def steps_in(folder: Path) -> dict[int, Path]:
         names = sorted(os.listdir(folder))
     except OSError:
         return {}
-    numbers = {name: name.removeprefix(_PREFIX) for name in names if name.startswith(_PREFIX)}
+    steps = {name: step_of(name) for name in names}
     return {
-        int(number): folder / name
-        for name, number in numbers.items()
-        if number.isascii() and number.isdigit() and (folder / name / MARKER).is_file()
+        step: folder / name
+        for name, step in steps.items()
+        if step is not None and (folder / name / MARKER).is_file()
     }
+
+
+def step_of(name: str) -> int | None:
+    """Return the step that the name of a folder says; None if it says none."""
+    number = name.removeprefix(_PREFIX)
+    named = number != name and number.isascii() and number.isdigit()
+    return int(number) if named and len(number) <= _MOST_DIGITS else None
 
 
 def read_checkpoint(directory: str | os.PathLike[str]) -> Checkpoint:
     """Read the marker of a checkpoint, and check that its files are there.
 
     Raises:
-        ConfigError: there is none, it is of a newer format, damaged, or lacks files.
+        ConfigError: there is none, or it is of a newer format.
+        DamagedCheckpointError: it is damaged, of another step than its folder, or lacks files.
     """
     path = Path(directory)
     try:
@@ -180,7 +218,7 @@ def read_checkpoint(directory: str | os.PathLike[str]) -> Checkpoint:
         why = f"{MARKER} cannot be read ({error.strerror or error})"
         raise refused(path, f"{why}; give the folder of a checkpoint that is whole") from None
     except ValueError:
-        raise refused(path, f"{MARKER} is not JSON; go on from an earlier checkpoint") from None
+        raise damaged(path, f"{MARKER} is not JSON") from None
     number = content.get("format") if isinstance(content, dict) else None
     if isinstance(number, int) and number > FORMAT:
         raise refused(
@@ -190,10 +228,14 @@ def read_checkpoint(directory: str | os.PathLike[str]) -> Checkpoint:
         )
     checkpoint = _checkpoint(path, content) if number == FORMAT else None
     if checkpoint is None:
-        raise refused(path, f"{MARKER} is not what mimokit writes; go on from an earlier one")
+        raise damaged(path, f"{MARKER} is not what mimokit writes")
+    if content.get(_DIGEST, _digest_of(content)) != _digest_of(content):
+        raise damaged(path, f"{MARKER} has another content than was saved")
+    if step_of(path.absolute().name) not in (None, checkpoint.step):
+        raise damaged(path, f"{MARKER} is of step {checkpoint.step}, which is not its folder's")
     if wrong := [name for name, size in checkpoint.files.items() if _size(path / name) != size]:
-        what = f"of {len(checkpoint.files)} files, {_some(wrong)} missing or not whole"
-        raise refused(path, f"{what}; go on from an earlier checkpoint")
+        what = f"of {len(checkpoint.files)} files, {some(wrong)} missing or not whole"
+        raise damaged(path, what)
     return checkpoint
 
 
@@ -203,6 +245,7 @@ def _checkpoint(path: Path, content: Mapping[str, Any]) -> Checkpoint | None:
         data = DataPosition(**content["data"])
         shapes = {str(name): tuple(map(int, shape)) for name, shape in content["shapes"].items()}
         files = {str(name): int(size) for name, size in content["files"].items()}
+        digests = {str(name): str(each) for name, each in content.get("digests", {}).items()}
         layout, update = content["layout"], content["update"]
         layout_text(layout)
         steps = [content["step"], data.samples, data.per_step, data.per_microbatch]
@@ -221,6 +264,8 @@ def _checkpoint(path: Path, content: Mapping[str, Any]) -> Checkpoint | None:
             update,
             str(content.get("written", "")),
             dict(content.get("versions", {})),
+            str(content.get("save", "")),
+            digests,
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return None
@@ -241,7 +286,7 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.is_file() else -1
 
 
-def _some(names: Iterable[str]) -> str:
+def some(names: Iterable[str]) -> str:
     """Return names in words, the first ones of many."""
     every = list(names)
     more = len(every) - _MOST_NAMED
@@ -260,13 +305,13 @@ def check_model(checkpoint: Checkpoint, wanted: Mapping[str, Shape]) -> None:
     saved = checkpoint.weights
     parts = []
     if lacks := sorted(wanted.keys() - saved.keys()):
-        parts.append(f"it lacks {_some(lacks)}")
+        parts.append(f"it lacks {some(lacks)}")
     if further := sorted(saved.keys() - wanted.keys()):
-        parts.append(f"it has {_some(further)} besides")
+        parts.append(f"it has {some(further)} besides")
     both = sorted(wanted.keys() & saved.keys())
     if other := [name for name in both if tuple(saved[name]) != tuple(wanted[name])]:
         shapes = [f"{name} {list(saved[name])} instead of {list(wanted[name])}" for name in other]
-        parts.append(f"it has {_some(shapes)}")
+        parts.append(f"it has {some(shapes)}")
     if parts:
         why = f"it is of another model: {', '.join(parts)}"
         raise refused(checkpoint.directory, f"{why}; resume it with the model that it is of")
@@ -323,5 +368,14 @@ def check_data(checkpoint: Checkpoint, now: DataPosition) -> None:
 
 def refused(directory: Path, why: str) -> ConfigError:
     """Return the rejection of a checkpoint."""
+    return ConfigError([_problem(directory, why)])
+
+
+def damaged(directory: Path, why: str) -> DamagedCheckpointError:
+    """Return the rejection of a checkpoint that is not as it was saved."""
+    return DamagedCheckpointError([_problem(directory, f"{why}; go on from an earlier checkpoint")])
+
+
+def _problem(directory: Path, why: str) -> Problem:
     sentence = f"Checkpoint '{directory}': {why}."
-    return ConfigError([Problem("runtime", "resume_from", str(directory), sentence)])
+    return Problem("runtime", "resume_from", str(directory), sentence)

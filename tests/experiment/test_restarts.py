@@ -172,6 +172,25 @@ def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one(
     assert len(list(tmp_path.glob(f"damaged-{folder_of_step(damaged)}-*"))) == 1
 
 
+def test_what_ranks_find_damaged_is_passed_over_and_is_no_restart(tmp_path: Path) -> None:
+    why = "Checkpoint 'x': of 1 file, rank_00000_0.safetensors has other bytes than were saved."
+    refusal = RankError(0, "DamagedCheckpointError", why, "Traceback")
+    run, begun = _run(tmp_path, [(5, LOST), (4, refusal), (6, None)], restarts=1)
+    with pytest.warns(RuntimeWarning, match=r"step 4 in .* is not whole: .* has other bytes than"):
+        assert run.result(20) == ["done"]
+    assert begun == [0, 4, 2]
+    assert [(one.step, one.resumed) for one in run.restarts] == [(5, 2)]
+    assert run.restarts[0].cause == str(LOST)
+
+
+def test_a_checkpoint_that_the_user_names_is_not_passed_over(tmp_path: Path) -> None:
+    refusal = RankError(0, "DamagedCheckpointError", "Checkpoint 'x': damaged.", "Traceback")
+    run, begun = _run(tmp_path, [(0, refusal), (9, None)], restarts=3)
+    with pytest.raises(RankError):
+        run.result(20)
+    assert begun == [0]
+
+
 def test_a_step_that_fails_twice_ends_the_run_and_is_named(tmp_path: Path) -> None:
     error = RankError(1, "ValueError", "no", "Traceback")
     run, begun = _run(tmp_path, [(3, error), (3, error), (9, None)], restarts=9)

@@ -23,6 +23,7 @@ from mimokit.engine.checkpoints.files import read_whole, write_files
 from mimokit.experiment.checkpoints import list_checkpoints
 from mimokit.experiment.sweeps.folder import read_sweep
 from mimokit.interop import from_bridge, from_megatron_arguments
+from mimokit.planning.checkpoint_files import differences, save_id
 from mimokit.planning.checkpoints import (
     MARKER,
     Checkpoint,
@@ -205,7 +206,8 @@ def _sweep(random: Random, folder: Path) -> None:
 def _saved(place: Path) -> tuple[dict[str, Any], dict[str, Any], bytes]:
     """Return the marker of a checkpoint, the header of its file, and the blocks in that."""
     blocks = {f"{part}/images/layer": ((0, 0), torch.ones(2, 3)) for part in ("weights", "exp_avg")}
-    write_files(place, 0, [blocks])
+    save = save_id("5eed", 3)
+    digests = write_files(place, 0, [blocks], save)
     file = place / file_of_rank(0, 0)
     layout = layout_json(mimokit.load_experiment_config(CONFIGS / "digits_colocated.yaml"))
     checkpoint = Checkpoint(
@@ -218,6 +220,8 @@ def _saved(place: Path) -> tuple[dict[str, Any], dict[str, Any], bytes]:
         {"learning_rate_steps": 3, "loss_scale": None},
         "2026-11-23T12:00:00+00:00",
         {"torch": torch.__version__},
+        save,
+        digests,
     )
     content = file.read_bytes()
     begin = 8 + int.from_bytes(content[:8], "little")
@@ -246,6 +250,8 @@ def _checkpoint(random: Random, folder: Path) -> None:
     checkpoint = read_checkpoint(saved)
     check_data(checkpoint, DataPosition("digits", 100, 1, 8, 4))
     check_model(checkpoint, {"images/layer": (2, 3)})
+    # Most mutants have other bytes than were saved: they are read on, as some would by chance.
+    assert all(len(text) < LONGEST for text in differences(checkpoint, checkpoint.files))
     read_whole(checkpoint, checkpoint.shapes)
 
 

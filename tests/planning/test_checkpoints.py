@@ -23,6 +23,7 @@ from mimokit.planning.checkpoints import (
     folder_of_step,
     layout_json,
     read_checkpoint,
+    sealed,
     steps_in,
 )
 from tests.layouts import digits_config
@@ -70,6 +71,12 @@ DAMAGED = {
     ),
     "checkpoint.json is not what mimokit": lambda content: content["shapes"].update(
         {"weights/images/w": [float("inf")]}
+    ),
+    "checkpoint.json has another content than was saved": lambda content: content.update(
+        {**sealed(content), "written": "2026-11-24T09:00:00+00:00"}
+    ),
+    "checkpoint.json is of step 5, which is not its folder's": lambda content: content.update(
+        step=5
     ),
     "is not what mimokit writes; go on": lambda content: content.update(
         data={**content["data"], "per_microbatch": 0}

@@ -10,7 +10,9 @@ import json
 import math
 import os
 import warnings
+import zlib
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,14 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from mimokit.architecture.tensor_cut import Shape
 from mimokit.engine.checkpoints.blocks import BlockTensor
 from mimokit.engine.checkpoints.state import HeldTensor
-from mimokit.planning.checkpoints import Checkpoint, file_of_rank, refused
+from mimokit.planning.checkpoint_files import SAVE
+from mimokit.planning.checkpoints import (
+    Checkpoint,
+    damaged,
+    digest_text,
+    file_of_rank,
+    refused,
+)
 
 _BLOCKS = "DCP_SHARDING_INFO"
 """`torch.distributed.checkpoint._hf_utils.CUSTOM_METADATA_KEY`."""
@@ -34,18 +43,47 @@ BlocksByFile = list[dict[str, tuple[Shape, torch.Tensor]]]
 """Of every file: tensor -> (offsets in the whole, block)."""
 
 
-def write_files(folder: Path, rank: int, files: BlocksByFile) -> None:
-    """Write the files of a rank and wait until the disk has them; may raise OSError."""
+def write_files(folder: Path, rank: int, files: BlocksByFile, save: str = "") -> dict[str, str]:
+    """Write the files of a rank and wait until the disk has them; may raise OSError.
+
+    Args:
+        save: the id of the save, which the files keep.
+
+    Returns:
+        Name of a file -> digest of what was to be written.
+    """
+    digests = {}
     for number, blocks in enumerate(files):
-        path = folder / file_of_rank(rank, number)
+        name = file_of_rank(rank, number)
+        path = folder / name
         offsets = {name: {"saved_offsets": list(places)} for name, (places, _) in blocks.items()}
         tensors = {name: tensor for name, (_, tensor) in blocks.items()}
-        note = {"format": "pt", _BLOCKS: json.dumps(offsets)}
+        note = {"format": "pt", SAVE: save, _BLOCKS: json.dumps(offsets)}
         try:
             save_file(tensors, path, metadata=note)
         except SafetensorError as error:
             raise OSError(f"{path} cannot be written ({error})") from None
-        sync(path)
+        with ThreadPoolExecutor(1, "mimokit-digest") as computes:  # while the disk writes
+            digest = computes.submit(_digest_of, path, tensors)
+            sync(path)
+        digests[name] = digest.result()
+    return digests
+
+
+def _digest_of(path: Path, tensors: Mapping[str, torch.Tensor]) -> str:
+    """Return the digest of a file; that of its tensors is of the memory, not of what is written."""
+    with path.open("rb") as file:
+        length = file.read(8)
+        header = file.read(int.from_bytes(length, "little"))
+    crc = zlib.crc32(header, zlib.crc32(length))
+    begins = {
+        name: value["data_offsets"][0]
+        for name, value in json.loads(header).items()
+        if name in tensors and tensors[name].numel()
+    }
+    for name in sorted(begins, key=begins.__getitem__):
+        crc = zlib.crc32(tensors[name].reshape(-1).view(torch.uint8).numpy().data, crc)
+    return digest_text(crc)
 
 
 def sync(path: Path) -> None:
@@ -92,7 +130,7 @@ def _read(checkpoint: Checkpoint, state: dict[str, Any]) -> None:
             load(state, storage_reader=reader, no_dist=True)
     except CheckpointException as error:
         why = "; ".join(str(cause) for cause, _ in error.failures.values())
-        raise refused(checkpoint.directory, f"it cannot be read ({why})") from None
+        raise damaged(checkpoint.directory, f"it cannot be read ({why})") from None
 
 
 class _WholeReader(HuggingFaceStorageReader):
@@ -107,20 +145,20 @@ class _WholeReader(HuggingFaceStorageReader):
         try:
             self.found: Metadata = super().read_metadata()
         except (SafetensorError, OSError) as error:
-            raise refused(checkpoint.directory, f"it cannot be read ({error})") from None
+            raise damaged(checkpoint.directory, f"it cannot be read ({error})") from None
         except Exception:  # torch's reader takes the note for what it should be
             why = "a file of a rank does not say where its blocks belong"
-            raise refused(checkpoint.directory, f"{why}; go on from an earlier one") from None
+            raise damaged(checkpoint.directory, why) from None
         for name, shape in checkpoint.shapes.items():
             stored = self.found.state_dict_metadata.get(name)
             tensor = stored if isinstance(stored, TensorStorageMetadata) else None
             entries = sum(math.prod(block.sizes) for block in tensor.chunks) if tensor else 0
             if tensor and entries == math.prod(shape) != math.prod(tensor.size):
                 why = f"a file of a rank has a block that lies outside of {name}"
-                raise refused(checkpoint.directory, f"{why}; go on from an earlier one")
+                raise damaged(checkpoint.directory, why)
             if entries != math.prod(shape):
                 why = f"its files have {entries:,} of the {math.prod(shape):,} entries of {name}"
-                raise refused(checkpoint.directory, f"{why}; go on from an earlier one")
+                raise damaged(checkpoint.directory, why)
 
     def read_metadata(self) -> Metadata:
         """Return which file has which block."""

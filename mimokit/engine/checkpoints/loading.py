@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import torch.distributed as dist
+
+from mimokit.cluster.rank import waiting
 from mimokit.config import ExperimentConfig
 from mimokit.engine.checkpoints.files import read_into, read_whole
 from mimokit.engine.checkpoints.saver import held_by
@@ -17,15 +20,33 @@ from mimokit.engine.parallel.update import MainGradUpdate
 from mimokit.engine.pipeline.model import RankModel
 from mimokit.engine.replicas.exchange import ReplicaExchange
 from mimokit.engine.strategies.modules import under
+from mimokit.planning.checkpoint_files import (
+    differences,
+    files_of_replica,
+    refuse_differences,
+)
 from mimokit.planning.checkpoints import (
     EXCHANGE,
     RANDOM,
     Checkpoint,
     check_model,
+    damaged,
     layout_json,
     refused,
     tensor_name,
 )
+
+
+def check_together(checkpoint: Checkpoint) -> None:
+    """Compare every file with what was saved, each on one rank. Collective.
+
+    Raises:
+        DamagedCheckpointError: some differ; on all ranks.
+    """
+    with waiting():
+        own = files_of_replica(checkpoint, dist.get_rank(), dist.get_world_size())
+        found = differences(checkpoint, own)
+    refuse_differences(checkpoint, [one for of_rank in gather_json(found) for one in of_rank])
 
 
 def load(
@@ -60,7 +81,12 @@ def load(
         update.go_on(checkpoint.update)
     except ValueError as error:
         raise refused(checkpoint.directory, str(error)) from None
-    set_random(read_whole(checkpoint, _random_names(checkpoint, config, model, rank)))
+    states = read_whole(checkpoint, _random_names(checkpoint, config, model, rank))
+    try:
+        set_random(states)
+    except (RuntimeError, ValueError, TypeError, OverflowError):
+        why = f"the random states for rank {rank} are not those of generators"
+        raise damaged(checkpoint.directory, why) from None
     if exchange is not None:
         prefix = tensor_name(EXCHANGE, str(rank), "")
         names = [name for name in checkpoint.shapes if name.startswith(prefix)]

@@ -7,6 +7,7 @@ its files are on the disk, rank 0 adds the marker and renames the folder.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import platform
 import random
@@ -14,6 +15,7 @@ import shutil
 import threading
 import time
 from collections import defaultdict
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -36,6 +38,7 @@ from mimokit.engine.device import rank_device
 from mimokit.engine.parallel.update import MainGradUpdate
 from mimokit.engine.pipeline.model import RankModel
 from mimokit.engine.replicas.exchange import ReplicaExchange
+from mimokit.planning.checkpoint_files import save_id
 from mimokit.planning.checkpoints import (
     EXCHANGE,
     MARKER,
@@ -46,10 +49,11 @@ from mimokit.planning.checkpoints import (
     folder_of_step,
     layout_json,
     refused,
+    sealed,
     steps_in,
     tensor_name,
 )
-from mimokit.result_files import write_json
+from mimokit.result_files import without_secrets_in, write_json
 from mimokit.versions import version_of
 
 _ALIVE_SECONDS = 1.0
@@ -101,6 +105,7 @@ class Saver:
         self._error: OSError | None = None
         self._told = False
         self._saved: int | None = None
+        self._digests: dict[str, str] = {}
         self._token = self._agreed_token(begun)
 
     def after_step(self, step: int) -> None:
@@ -131,10 +136,11 @@ class Saver:
                 "torch": torch.__version__,
                 "python": _python(),
             },
+            save_id(self._token, step),
         )
         self._thread = threading.Thread(
             target=self._write,
-            args=(self._within(folder), files),
+            args=(self._within(folder), files, self._content.save),
             name="mimokit-checkpoint",
             daemon=True,
         )
@@ -153,6 +159,8 @@ class Saver:
             return
         self._thread.join()
         folder, self._pending = self._pending, None
+        if not failed:
+            self._gather_digests()
         if not failed and self._peers is not None:
             self._write_own_marker(folder)
             (failed,) = self._sums(self._error is not None)
@@ -219,8 +227,9 @@ class Saver:
         """Make the folder, remove what earlier runs left unfinished, and see that all share it."""
         first = self._rank == self._replica == 0
         # Sums of fp32 are exact up to 24 bits.
-        (number,) = self._sums(random.SystemRandom().getrandbits(24) if first else 0)
-        token, problem = f"{int(number):06x}", ""
+        draw = random.SystemRandom()
+        numbers = self._sums(*(draw.getrandbits(24) if first else 0 for _ in range(3)))
+        token, problem = "".join(f"{int(number):06x}" for number in numbers), ""
         probe = self._directory / f".{token}.probe"
         if first:
             try:
@@ -293,12 +302,18 @@ class Saver:
             self._buffers[number, name] = kept
         return kept.copy_(block)
 
-    def _write(self, folder: Path, files: BlocksByFile) -> None:
+    def _write(self, folder: Path, files: BlocksByFile, save: str) -> None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            write_files(folder, self._rank, files)
+            self._digests = write_files(folder, self._rank, files, save)
         except Exception as error:  # else its files would be missing from a whole checkpoint
             self._error = error if isinstance(error, OSError) else OSError(repr(error))
+
+    def _gather_digests(self) -> None:
+        """Give the marker the digests of the files of all ranks. Collective."""
+        assert self._content is not None
+        every = {name: text for own in gather_json(self._digests) for name, text in own.items()}
+        self._content = replace(self._content, digests=every)
 
     def _write_own_marker(self, folder: Path) -> None:
         """Write the marker of a replica that is not the first, whose marker comes last."""
@@ -313,7 +328,9 @@ class Saver:
         assert self._content is not None
         files = sorted(folder.rglob("rank_*"))
         sizes = {str(path.relative_to(folder)): path.stat().st_size for path in files}
-        write_json(folder / MARKER, {**self._content.to_json(), "files": sizes})
+        digests = {**self._content.digests, **_digests_of_replicas(folder)}
+        content = replace(self._content, files=sizes, digests=digests).to_json()
+        write_json(folder / MARKER, sealed(without_secrets_in(content)))
         sync(folder / MARKER)
         sync(folder)
 
@@ -336,6 +353,15 @@ class Saver:
         for _, old in steps[: -self._settings.keep]:
             _set_aside(old)
         return True
+
+
+def _digests_of_replicas(folder: Path) -> dict[str, str]:
+    """Return the digests that further replicas have written into their markers."""
+    return {
+        f"{marker.parent.name}/{name}": text
+        for marker in sorted(folder.glob(f"*/{MARKER}"))
+        for name, text in json.loads(marker.read_bytes())["digests"].items()
+    }
 
 
 def _set_aside(folder: Path) -> None:

@@ -18,7 +18,7 @@ from mimokit.config import ExperimentConfig
 from mimokit.config.runtime import Evaluations
 from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.checkpoints.data import data_position
-from mimokit.engine.checkpoints.loading import load
+from mimokit.engine.checkpoints.loading import check_together, load
 from mimokit.engine.checkpoints.saver import Saver
 from mimokit.engine.colocated.checks import EveryCall
 from mimokit.engine.data.batch import Batch
@@ -51,6 +51,7 @@ from mimokit.engine.training.profiling import profiler
 from mimokit.engine.training.saving import save_hf
 from mimokit.engine.training.tracer import Arrivals, Tracer, align_clocks
 from mimokit.engine.user_loop.stages import with_forward_step
+from mimokit.planning.checkpoint_files import check_save, without_digests
 from mimokit.planning.checkpoints import (
     Checkpoint,
     check_data,
@@ -174,11 +175,15 @@ def prepare(
 def _saved_state(config: ExperimentConfig, peers: Peers | None) -> Checkpoint | None:
     if config.runtime.resume_from is None:
         return None
-    saved = read_checkpoint(config.runtime.resume_from)
-    check_replicas(saved, config)
-    if peers is None or not peers.replica:
-        return saved
-    return read_checkpoint(saved.directory / folder_of_replica(peers.replica))
+    whole = saved = read_checkpoint(config.runtime.resume_from)
+    check_replicas(whole, config)
+    if peers is not None and peers.replica:
+        saved = read_checkpoint(whole.directory / folder_of_replica(peers.replica))
+        check_save(saved, whole)
+    elif dist.get_rank() == 0 and (sentence := without_digests(whole)):
+        print(sentence, flush=True)
+    check_together(saved)
+    return saved
 
 
 @contextlib.contextmanager

@@ -24,8 +24,8 @@ from mimokit.config.runtime import CheckpointConfig
 from mimokit.engine.checkpoints.blocks import TensorBlock
 from mimokit.engine.checkpoints.saver import Saver
 from mimokit.engine.checkpoints.state import HeldTensor
-from mimokit.experiment.restarts import newest
-from mimokit.planning.checkpoints import DataPosition, steps_in
+from mimokit.planning.checkpoint_files import check_all_files
+from mimokit.planning.checkpoints import Checkpoint, DataPosition, read_checkpoint, steps_in
 from tests.layouts import digits_config
 
 _SAVER = "mimokit.engine.checkpoints.saver"
@@ -61,12 +61,33 @@ def places_while_the_disk_is_slow(folder: str) -> list[Place]:
         looked.append(main_place())
         enough.set()
 
-    slow = mock.patch(f"{_SAVER}.write_files", side_effect=lambda *_: enough.wait())
+    slow = mock.patch(f"{_SAVER}.write_files", side_effect=lambda *_: enough.wait() and {})
     with saver_of(Path(folder)) as (saver, _), slow:
         threading.Thread(target=look).start()
         saver.save(1)
         saver.finish()
     return looked
+
+
+def save_steps(folder: str, seed: int) -> None:
+    """Save after steps 2 and 4, other weights each time, on each rank and with each seed."""
+    draw = torch.Generator().manual_seed(seed * dist.get_world_size() + dist.get_rank())
+    with saver_of(Path(folder)) as (saver, weights):
+        for step in (2, 4):
+            weights.normal_(generator=draw)
+            saver.save(step)
+            saver.finish()
+
+
+def newest(folder: Path) -> Checkpoint | None:
+    """Return the newest checkpoint, all bytes of which are those that were saved."""
+    steps = steps_in(folder)
+    if not steps:
+        return None
+    checkpoint = read_checkpoint(steps[max(steps)])
+    assert checkpoint.digests
+    check_all_files(checkpoint)
+    return checkpoint
 
 
 def save_again_and_again(folder: Path) -> NoReturn:

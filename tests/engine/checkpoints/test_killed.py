@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 
 from mimokit.engine.checkpoints.files import read_whole
-from mimokit.experiment.restarts import newest
 from mimokit.planning.checkpoints import steps_in
 from tests.engine.checkpoints import savers
 
@@ -54,7 +53,7 @@ def _step_after_a_kill(
     time.sleep(seconds)
     os.kill(process, signal.SIGKILL)
     assert int(server.stdout.readline()) == -signal.SIGKILL, "it had ended by itself"
-    found = newest(folder)
+    found = savers.newest(folder)
     assert found is not None
     assert found.step == max(steps_in(folder)) > step, "the newest one is not whole"
     assert (read_whole(found, ["weights/m/0"])["weights/m/0"] == found.step).all()
