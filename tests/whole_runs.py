@@ -1701,8 +1701,10 @@ def _optimizers() -> Iterator[WholeRun]:
     again = _With(stages, (LANGUAGE,), {"recompute_granularity": "full"})
     yield WholeRun(proves, "stages", again)
     yield WholeRun(proves, "chunks, without images", partial(encoder_in_chunks, **IN_FULL))
-    for name, sizes in (("of two replicas", (1, 1, 4)), ("of one replica", (2, 1, 2))):
-        make = partial(experts_config, (1, 1, 4), sizes, **WITH_SHARED)
+    for name, sizes, biased in (
+        ("of two replicas", (1, 1, 4), BIASED), ("of one replica", (2, 1, 2), {}),
+    ):  # fmt: skip
+        make = partial(experts_config, (1, 1, 4), sizes, **WITH_SHARED, **biased)
         yield WholeRun(proves, f"experts {name}", _With(make, (LANGUAGE,), IN_FULL))
     decoded = {"images": (1, 1, 1), LANGUAGE: (1, 1, 1), "writer": (1, 1, 2)}
     attention = {"recompute_granularity": "selective"}

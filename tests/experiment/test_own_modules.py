@@ -79,10 +79,16 @@ def _in_full_shards(config: ExperimentConfig) -> ExperimentConfig:
     return config
 
 
+def _partly_frozen(architecture: Any, groups: Any) -> Any:
+    encoder = _like_the_example(architecture, groups)
+    encoder.up.weight.requires_grad_(False)
+    return encoder
+
+
 def test_its_weights_are_in_full_shards(cluster: EngineCluster) -> None:
     config = _in_full_shards(_config((1, 4), (1, 4)))
     config.data.modality_frames = {"images": [8, 8, 1, 2, 0, 0, 1, 5]}  # a replica has none
-    modules = {"language_module": _language_model}
+    modules = {"images": _partly_frozen, "language_module": _language_model}
     report = verify(cluster, config, steps=STEPS, modules=modules)
     assert report.passed, report.verdict
     config.runtime.patch_type = ["vit_frame_parallel"]

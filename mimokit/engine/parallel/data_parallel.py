@@ -270,7 +270,7 @@ def wrap_data_parallel(
     parts = sharded_parts(module, groups) if execution.fully_sharded else []
     if not parts:
         return ModuleDataParallel(config, ddp_config, module, groups)
-    trained = [p for part in parts for p in part.parameters.values() if p.requires_grad]
+    trained = [parameter for part in parts for parameter in part.parameters.values()]
     weights = trained[0].dtype
     set_trained(trained, False)  # what is outside of the layers is reduced as elsewhere
     wrapped = ModuleDataParallel(config, ddp_config, module, groups)

@@ -158,9 +158,12 @@ class ShardedPart:
 
     @property
     def parameters(self) -> dict[str, torch.nn.Parameter]:
-        """Its parameters by name, without single numbers, which cannot be cut."""
-        named = self.module.named_parameters()
-        return {n: each for n, each in named if each.dim() and is_expert(each) != self.is_layer}
+        """Its parameters that train, by name, without single numbers, which cannot be cut.
+
+        Others stay whole on every rank: a step writes some of them, as biases of experts.
+        """
+        trained = {n: each for n, each in self.module.named_parameters() if each.requires_grad}
+        return {n: p for n, p in trained.items() if p.dim() and is_expert(p) != self.is_layer}
 
     def parameters_named(self, names: Collection[str]) -> dict[str, torch.nn.Parameter]:
         """Return what `fully_shard` has put in the place of parameters."""

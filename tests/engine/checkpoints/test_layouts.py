@@ -17,6 +17,7 @@ from tests.layouts_experts import experts_config
 from tests.layouts_multimodal import LANGUAGE
 from tests.layouts_networks import network_config
 from tests.whole_runs import (
+    BIASED,
     _apart_in_chunks,
     _changed,
     _longer,
@@ -72,7 +73,7 @@ _adapter = partial(adapted_on_shared_ranks, (4, 1, 1), (1, 1, 4), (2, 2, 1))
 _frozen_apart = partial(_frozen, partial(apart_config, (1, 1, 1), (2, 1, 1)))
 _in_bf16 = partial(digits_config, (2, 1), (1, 2), precision="bf16")
 _experts_fsdp = partial(
-    _sharded, partial(experts_config, (1, 1, 4), (1, 1, 4)), LANGUAGE, "use_megatron_fsdp"
+    _sharded, partial(experts_config, (1, 1, 4), (1, 1, 4), **BIASED), LANGUAGE, "use_megatron_fsdp"
 )
 _fsdp = partial(_sharded, partial(digits_config, (1, 2), (1, 2)), LANGUAGE, "use_megatron_fsdp")
 
