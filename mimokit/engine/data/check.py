@@ -102,6 +102,31 @@ def check_call(names: Iterable[str]) -> None:
         )
 
 
+def check_cut(
+    name: str, samples: int, computed: int, data_parallel: int, *, is_language: bool
+) -> None:
+    """Reject samples of a module in a call of a model that are not those of its replica.
+
+    Args:
+        computed: samples of a micro-batch that a replica of the module computes.
+
+    Raises:
+        ValueError: with what cuts them.
+    """
+    if samples == computed:
+        return
+    if samples < computed:
+        remedy = f"give it {computed}"
+    elif is_language:
+        remedy = "cut the batch with slice_text (slice_modality cuts the inputs of encoders)"
+    else:
+        remedy = "cut its inputs with slice_modality (slice_text cuts the rest of a batch)"
+    raise ValueError(
+        f"The model was called with {counted(samples, 'sample')} of {name!r}, but a replica "
+        f"computes {computed} of a micro-batch (data_parallel {data_parallel}); {remedy}."
+    )
+
+
 def _not_read(names: Iterable[str]) -> Iterator[str]:
     return (name for name in names if name not in _READ)
 

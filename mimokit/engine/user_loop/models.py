@@ -17,7 +17,7 @@ from mimokit.config.graph import upstream
 from mimokit.engine.colocated.bridge import shares_items
 from mimokit.engine.colocated.checks import EveryCall
 from mimokit.engine.data.batch import ITEMS, Batch, rows_per_sample
-from mimokit.engine.data.check import check_call
+from mimokit.engine.data.check import check_call, check_cut
 from mimokit.engine.megatron import HyperCommGrid, ProcessGroupCollection
 from mimokit.engine.models.provider import MimoModelProviderResult
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
@@ -129,10 +129,11 @@ class SharedRanksModel(MimoModelOnRank):
             [samples, tokens / CP, vocabulary / TP]; and the loss mask of these tokens.
 
         Raises:
-            ValueError: an encoder and the language model have samples that do not fit each other,
-                or no stage reads one of the others.
+            ValueError: a module has other samples than its replica computes, or no stage reads one
+                of the others.
         """
         check_call(others)
+        self._check_cuts(len(input_ids), modality_inputs or {})
         self.module_tokens = {self.language_module_name: input_ids.numel()}
         batch = {"input_ids": input_ids, "position_ids": position_ids, "loss_mask": loss_mask}
         batch |= others
@@ -144,6 +145,14 @@ class SharedRanksModel(MimoModelOnRank):
             self._encode(edge, modality_inputs or {}, given)
         *_, language = given.values()
         return self._losses(self.laid_out.last_stage.forward(language), labels, loss_mask)
+
+    def _check_cuts(self, samples: int, inputs: Mapping[str, Batch]) -> None:
+        plan, language = self.laid_out.plan, self.language_module_name
+        given = {name: len(inputs[name][ITEMS]) for name in plan.modules if name in inputs}
+        for name, count in {**given, language: samples}.items():
+            start, stop = plan.batch.modules[name].samples[dist.get_rank()]
+            replicas = plan.modules[name].data_parallel
+            check_cut(name, count, stop - start, replicas, is_language=name == language)
 
     def _encode(
         self, edge: StageEdge, inputs: Mapping[str, Batch], given: Mapping[int, StageInput]

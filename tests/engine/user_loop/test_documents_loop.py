@@ -367,17 +367,36 @@ def test_the_forward_alone_leaves_no_gradients(cluster, name):
         assert gradient > 0.0
 
 
-def test_the_loop_on_the_page_of_names_trains(cluster, monkeypatch):
+@pytest.fixture
+def page(monkeypatch):
+    """The listings of the page of names, run; all but that of a cluster."""
     root = Path(__file__).parents[3]
     monkeypatch.chdir(root)
-    first, second = re.findall(
-        r"```python\n(.*?)```", (root / "docs/names.md").read_text(), re.DOTALL
-    )
-    page = {"__name__": "page_of_names"}
-    exec(first, page)
+    listings = re.findall(r"```python\n(.*?)```", (root / "docs/names.md").read_text(), re.DOTALL)
+    first, second, third = listings
     assert "cluster.run(train, plan, config, 3)" in second
-    ranks = cluster.run(page["train"], page["plan"], page["config"], 3, world_size=8)
-    language = page["plan"].modules["language_module"]
+    page = {"__name__": "page_of_names"}
+    for listing in (first, third):
+        exec(listing, page)
+    return page
+
+
+def _assert_trains(cluster, train, plan, config):
+    ranks = cluster.run(train, plan, config, 3, world_size=8)
     replicas = {means[0] for means in ranks}
-    assert len(replicas) == language.data_parallel
+    assert len(replicas) == plan.modules["language_module"].data_parallel
     assert all(means[-1] < means[0] for means in ranks)
+
+
+def test_the_loop_on_the_page_of_names_trains(cluster, page):
+    _assert_trains(cluster, page["train"], page["plan"], page["config"])
+
+
+@pytest.mark.parametrize("sizes", [((1, 8), (4, 2)), ((4, 2), (1, 8))], ids=["fan-in", "fan-out"])
+def test_the_loop_on_the_page_of_names_slices(cluster, page, sizes):
+    config = mimokit.load_experiment_config("configs/digits_colocated.yaml")
+    for name, (tensor, data) in zip(("images", LANGUAGE), sizes, strict=True):
+        module = config.model.module_parallelisms[name]
+        module.tensor_parallel, module.data_parallel = tensor, data
+    config.finalize()
+    _assert_trains(cluster, page["train_colocated"], mimokit.plan(config), config)

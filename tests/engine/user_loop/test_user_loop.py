@@ -9,6 +9,7 @@ from mimokit.cluster import RankError
 from tests.engine.user_loop.test_documents_loop import PREPARE, forward_step, loss_func
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
+from tests.layouts_multimodal import LANGUAGE
 
 
 def _run_with(plan, config, count, forward_step_func):
@@ -33,7 +34,18 @@ def with_a_mask(data_iterator, model):
     return output_tensor, loss_func
 
 
+def with_half_of_the_text(data_iterator, model):
+    from mimokit.engine import slice_text
+
+    batch = next(data_iterator)
+    text = slice_text(batch, 0, len(batch["input_ids"]) // 2)
+    output_tensor, _ = model(**text, modality_inputs=batch["modality_inputs"])
+    return output_tensor, loss_func
+
+
 HOMOGENEOUS = digits_config()
+FAN_IN, FAN_OUT = digits_config((1, 2), (2, 1)), digits_config((2, 1), (1, 2))
+UNCUT = r"but a replica computes 4 of a micro-batch \(data_parallel 2\); cut"
 APART = apart_config((1, 1, 1), (1, 1, 1), 2)
 
 
@@ -45,6 +57,9 @@ APART = apart_config((1, 1, 1), (1, 1, 1), 2)
         (APART, 2, with_a_mask, "called with attention_mask, which no stage reads; at"),
         (APART, 3, forward_step, "The plan is for 2 micro-batches, not 3"),
         (APART, 2, forget_the_model, "did not call its model on the stage of 'images'"),
+        (FAN_IN, 1, forward_step, f"8 samples of 'images', {UNCUT} its inputs with slice_modality"),
+        (FAN_OUT, 1, forward_step, f"8 samples of '{LANGUAGE}', {UNCUT} the batch with slice_text"),
+        (HOMOGENEOUS, 1, with_half_of_the_text, f"4 samples of '{LANGUAGE}', but .* give it 8"),
     ],
 )
 def test_the_schedules_reject_what_they_cannot_run(cluster, config, count, step, message):
