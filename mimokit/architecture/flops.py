@@ -19,8 +19,10 @@ from mimokit.architecture.layer_work.products import (
 from mimokit.architecture.modules import (
     AudioEncoder,
     DecoderHead,
+    Encoder,
     EncoderBranch,
     LanguageModel,
+    RowEncoder,
     VisionEncoder,
 )
 from mimokit.architecture.parallel_sizes import ParallelSizes
@@ -69,7 +71,7 @@ def forward_flops(
     elif isinstance(module, DecoderHead):
         first, last = float(module.inputs * net.hidden), float(module.vocab * net.hidden)
     else:
-        first, last = _before_layers(module), _behind_layers(module, length, rows)
+        first, last = before_layers(module.encoder), _behind_layers(module, length, rows)
     per_token = (first, token_weights(net), float(scores), last)
     return ForwardFlops(*(2.0 * numbers * tokens for numbers in per_token))
 
@@ -93,24 +95,34 @@ def passes(name: str, frozen: Collection[str], before: Iterable[str]) -> int:
     return PASSES_GRADIENT if any(module not in frozen for module in before) else FORWARD_ONLY
 
 
-def _before_layers(branch: EncoderBranch) -> float:
-    """Return the numbers in the matrices before the layers, per position."""
-    encoder, width = branch.encoder, branch.encoder.net.hidden
+def before_layers(encoder: Encoder) -> float:
+    """Return the numbers in the matrices before an encoder's layers, per position."""
+    width = encoder.net.hidden
     if isinstance(encoder, VisionEncoder):
         return float(encoder.channels * encoder.frames_per_patch * encoder.patch_size**2 * width)
     if isinstance(encoder, AudioEncoder):
         # The first of the convolutions of width 3 has two outputs per position, see its stride.
         return 3.0 * width * (2 * encoder.mel_bins + width)
-    return 0.0
+    return float(encoder.inputs * width) if isinstance(encoder, RowEncoder) else 0.0
+
+
+def pooling_work(encoder: Encoder) -> tuple[float, float]:
+    """Return the work of a pooling head per position, and per item: numbers in its matrices, and
+    its scores and values.
+    """
+    if not isinstance(encoder, VisionEncoder) or encoder.head == "none":
+        return 0.0, 0.0
+    width = encoder.net.hidden
+    once = 2 * width**2 + sum(feed_forward(width, encoder.net.ffn, gated=False, bias=False))
+    return 2.0 * width * (width + 1), float(once)
 
 
 def _behind_layers(branch: EncoderBranch, length: float, rows: float | None) -> float:
-    """Return the numbers in the matrices behind the layers, per position."""
-    encoder, width = branch.encoder, branch.encoder.net.hidden
-    pooled = 0.0
-    if isinstance(encoder, VisionEncoder) and encoder.head == "attention":
-        once = 2 * width**2 + sum(feed_forward(width, encoder.net.ffn, gated=False, bias=False))
-        pooled, rows = 2.0 * width**2 + once / length, 1.0
+    """Return the work behind the layers, per position."""
+    encoder = branch.encoder
+    each, once = pooling_work(encoder)
+    if once:
+        rows = 1.0
     if rows is None:
-        rows = length * width / branch.projector.widths[0]
-    return pooled + branch.projections * rows / length
+        rows = length * encoder.net.hidden / branch.projector.widths[0]
+    return each + (once + branch.projections * rows) / length

@@ -6,9 +6,22 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from mimokit.architecture import LanguageModel, MultimodalModel, load_model
+from mimokit.architecture.flops import forward_flops
+from mimokit.architecture.modules import (
+    AudioEncoder,
+    Encoder,
+    EncoderBranch,
+    Projector,
+    RowEncoder,
+    TextEncoder,
+    VisionEncoder,
+)
 from mimokit.architecture.parallel_sizes import RECOMPUTE_FULL, ParallelSizes, sizes_of
+from mimokit.architecture.transformer import Transformer
 from mimokit.config import ModuleParallelismConfig
 from mimokit.config.runtime import DeploymentMode
 from mimokit.prediction import (
@@ -23,6 +36,7 @@ from mimokit.prediction import (
 from mimokit.prediction.hardware import load_hardware
 from mimokit.prediction.step_time import ModuleInput, System, load_software, module_step
 from mimokit.prediction.step_time.collectives import gather, ring, send
+from mimokit.prediction.step_time.stage import end_terms
 
 H100 = load_hardware("h100")
 BRIDGE = load_software("megatron-bridge")
@@ -266,3 +280,66 @@ def test_frozen_shards_are_gathered_and_no_gradient_is_sent() -> None:
     assert data[2] == pytest.approx(4 * once, rel=0.05)
     assert data[1] == pytest.approx(2 * data[2], rel=0.05)
     assert data[0] == pytest.approx(3 * data[2], rel=0.05)
+
+
+ITEMS, POSITIONS, WIDTH = 5, 9, 32
+TOWER = Transformer(2, WIDTH, 4, 4, 8, 48, gated=False, causal=False)
+SIGLIP = VisionEncoder("siglip", TOWER, 12, 4, positions=POSITIONS, head="attention")
+
+
+@pytest.fixture(scope="module")
+def counted() -> dict[str, int]:
+    """Operations of a forward pass in the parts of Hugging Face's encoders, as torch counts."""
+    from transformers import SiglipVisionConfig, SiglipVisionModel, WhisperConfig
+    from transformers.models.whisper.modeling_whisper import WhisperEncoder
+
+    images = SiglipVisionConfig(
+        hidden_size=WIDTH, intermediate_size=48, num_attention_heads=4, num_hidden_layers=2,
+        image_size=12, patch_size=4,
+    )  # fmt: skip
+    sound = WhisperConfig(
+        d_model=WIDTH, encoder_ffn_dim=48, encoder_attention_heads=4, encoder_layers=2,
+        num_mel_bins=8, max_source_positions=POSITIONS,
+    )  # fmt: skip
+    with torch.device("meta"), FlopCounterMode(display=False) as counter:
+        SiglipVisionModel(images)(torch.empty(ITEMS, 3, 12, 12))
+        WhisperEncoder(sound)(torch.empty(ITEMS, 8, 2 * POSITIONS))
+    parts = counter.get_flop_counts()
+    return {name: sum(part.values()) for name, part in parts.items()}
+
+
+@pytest.mark.parametrize(
+    ("encoder", "before", "head"),
+    [
+        (SIGLIP, ["SiglipVisionModel.embeddings"], ["SiglipVisionModel.head"]),
+        (replace(SIGLIP, head="none"), ["SiglipVisionModel.embeddings"], []),
+        (
+            AudioEncoder("whisper", TOWER, mel_bins=8, positions=POSITIONS),
+            ["WhisperEncoder.conv1", "WhisperEncoder.conv2"],
+            [],
+        ),
+        (TextEncoder("words", TOWER, vocab=512, positions=POSITIONS), [], []),
+    ],
+    ids=["siglip", "patches", "whisper", "words"],
+)
+def test_work_outside_the_layers_of_encoders_is_what_torch_counts(
+    counted: dict[str, int], encoder: Encoder, before: list[str], head: list[str]
+) -> None:
+    branch, ranks = EncoderBranch("items", encoder, Projector((WIDTH, 64))), ParallelSizes(tensor=4)
+    tokens, system = ITEMS * POSITIONS, system_of(WORKLOAD)
+    terms = {t.name: float(t.operations) for t in end_terms(branch, ranks, tokens, system, 0)}
+    first, pooled = (sum(counted[name] for name in names) for names in (before, head))
+    projected = 2 * WIDTH * 64 * (ITEMS if head else tokens)
+    assert terms["patches or convolutions"] == first
+    assert terms["projector"] == projected / 4, "ranks share it"
+    assert terms.get("pooling head", 0) == pooled, "each rank has all of it"
+    flops = forward_flops(branch, POSITIONS, ITEMS)
+    assert (flops.first, flops.last) == (first, pytest.approx(pooled + projected))
+
+
+def test_an_adapter_multiplies_what_it_reads_once() -> None:
+    adapter = EncoderBranch(
+        "rows", RowEncoder("rows", TOWER, POSITIONS, inputs=16), Projector((WIDTH, 64))
+    )
+    terms = end_terms(adapter, ParallelSizes(), POSITIONS, system_of(WORKLOAD), 0)
+    assert terms[-1].operations == forward_flops(adapter, POSITIONS, 1).first == 2 * 9 * 16 * WIDTH

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from mimokit.architecture.flops import before_layers, pooling_work
 from mimokit.architecture.layer_work.products import visible_tokens
 from mimokit.architecture.modules import (
     DecoderHead,
     Encoder,
     EncoderBranch,
     LanguageModel,
-    RowEncoder,
     VisionEncoder,
 )
 from mimokit.architecture.parallel_sizes import (
@@ -41,6 +41,9 @@ OPTIMIZER_BYTES = 34
 both moments read and written, bf16 weight written; fp32 training has no bf16 weight."""
 CROSS_ENTROPY_BYTES = 16
 """Bytes moved per logit: bf16 written, cast to fp32, its maximum, sum and softmax."""
+_OF_A_HEAD = 7.0
+"""Products of a pooling head: query, keys with values, scores, their values, output, two of the
+feed-forward layer."""
 
 
 @dataclass(frozen=True)
@@ -159,8 +162,8 @@ def end_terms(
     if isinstance(module, DecoderHead):
         written = tuple(term.times(last) for term in _logits(module, sizes, tokens, system))
         return (_projection(module, tokens, system).times(first), *written)
-    projector, patches = _projector(module, sizes, tokens, system), _patches(module, tokens, system)
-    return projector.times(last), patches.times(first)
+    behind = tuple(term.times(last) for term in _behind_layers(module, sizes, tokens, system))
+    return (*behind, _before_layers(module, tokens, system).times(first))
 
 
 def _logits(
@@ -200,13 +203,21 @@ def _further(
     )
 
 
-def _projector(
+def _behind_layers(
     branch: EncoderBranch, sizes: ParallelSizes, tokens: Numbers, system: System
-) -> Term:
-    merged = _positions_of_a_row(branch.encoder)
-    operations = 2 * tokens / merged * branch.projections / sizes.tensor
+) -> tuple[Term, ...]:
+    """Return the projector, and before it the pooling head, which is not sharded."""
+    rows = tokens / _positions_of_a_row(branch.encoder)
+    operations = 2 * rows * branch.projections / sizes.tensor
     work = (system.operations(operations),)
-    return added("matrix", "projector", work, operations=operations, launches=1.0)
+    projector = added("matrix", "projector", work, operations=operations, launches=1.0)
+    each, once = pooling_work(branch.encoder)
+    if not once:
+        return (projector,)
+    operations = 2 * (tokens * each + rows * once)
+    work = (system.operations(operations, system.half),)
+    head = added("matrix", "pooling head", work, operations=operations, launches=_OF_A_HEAD)
+    return head, projector
 
 
 def _positions_of_a_row(encoder: Encoder) -> int:
@@ -217,11 +228,9 @@ def _positions_of_a_row(encoder: Encoder) -> int:
     return encoder.merge**2
 
 
-def _patches(branch: EncoderBranch, tokens: Numbers, system: System) -> Term:
-    """Return patch embedding or convolutions, which are not sharded; adapters have neither."""
-    encoder = branch.encoder
-    outside = encoder.parameters_outside_layers - encoder.positions * encoder.net.hidden
-    operations = 2 * tokens * (0 if isinstance(encoder, RowEncoder) else outside)
+def _before_layers(branch: EncoderBranch, tokens: Numbers, system: System) -> Term:
+    """Return patch embedding, convolutions or an adapter's matrix in front: ranks share none."""
+    operations = 2 * tokens * before_layers(branch.encoder)
     work = (system.operations(operations, system.half),)
     return added("matrix", "patches or convolutions", work, operations=operations, launches=1.0)
 
