@@ -173,7 +173,7 @@ class LayerArchitecture(ConfigModel):
     """The patch embedding has a bias. None: yes."""
 
     outer_norms: Annotated[int, Field(ge=0, le=2)] | None = None
-    """Norms of an encoder outside its layers: 0, 1 after them, or 2, one before and one after.
+    """Norms of a vision encoder outside its layers: 0, 1 after them, or 2, before and after them.
     None: 1."""
 
     post_layer_norm: bool | None = None

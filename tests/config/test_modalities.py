@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from mimokit.config import ModalityPresence
+from mimokit.config import ConfigError, ExperimentConfig, ModalityPresence, ProjectorArchitecture
 from tests.config.sections import load, network, only, problems, put, sections
-
-LANGUAGE = "language_module"
+from tests.layouts_apart import apart_config, decoded_config, with_adapter
+from tests.layouts_multimodal import LANGUAGE, multimodal_config
 
 
 def three_encoders() -> dict[str, Any]:
@@ -280,3 +280,43 @@ def test_a_part_that_is_trained_can_be_stepped_by_itself() -> None:
     content["strategy"] = {"name": "demo", "replicas": 1}
     problem = only(problems(content))
     assert "strategy.name is demo, which is an optimizer with one lr" in problem.sentence
+
+
+ALL = multimodal_config(dict.fromkeys(("dino", "audio", "words", LANGUAGE), (1, 1)), "colocated")
+BEHIND = decoded_config({"images": (1, 1, 1), LANGUAGE: (1, 1, 1), "writer": (1, 1, 1)}, 1)
+BEFORE = with_adapter(apart_config((1, 1, 1), (1, 1, 1)), (1, 1, 1))
+OF_IMAGES = {
+    "pooling_head": True, "patch_bias": False, "temporal_patch_size": 2, "outer_norms": 2,
+    "post_layer_norm": False, "num_channels": 3,
+}  # fmt: skip
+WITHOUT_IMAGES = [
+    (ALL, "audio"), (ALL, "words"), (ALL, LANGUAGE), (BEHIND, "writer"), (BEFORE, "adapter"),
+]  # fmt: skip
+
+
+def _refused(config: ExperimentConfig, module: str, field: str, value: object) -> str:
+    changed = config.model_copy(deep=True)
+    setattr(changed.model.module_architectures[module], field, value)
+    with pytest.raises(ConfigError) as refused:
+        changed.finalize()
+    problem = only(refused.value.problems)
+    assert (problem.module, problem.field) == (module, field)
+    return problem.sentence
+
+
+@pytest.mark.parametrize(
+    ("config", "module"), WITHOUT_IMAGES, ids=[module for _, module in WITHOUT_IMAGES]
+)
+@pytest.mark.parametrize("field", OF_IMAGES)
+def test_fields_of_images_are_refused_elsewhere(
+    config: ExperimentConfig, module: str, field: str
+) -> None:
+    sentence = _refused(config, module, field, OF_IMAGES[field])
+    assert "only a vision encoder has" in sentence
+
+
+def test_fields_of_encoders_are_refused_elsewhere() -> None:
+    assert "only an encoder has" in _refused(ALL, LANGUAGE, "merge_size", 2)
+    for module, config in {LANGUAGE: ALL, "writer": BEHIND}.items():
+        projector = ProjectorArchitecture(hidden_sizes=[])
+        assert "only an encoder has it" in _refused(config, module, "projector", projector)

@@ -42,6 +42,8 @@ def decoder_problems(context: ValidationContext) -> Iterator[Problem]:
         else:
             makes = "does not decode images or sound behind the language model"
             yield from _out_of_place(name, network, _OF_DECODERS, makes, "such a decoder")
+        if name in model.decoder_module_names and network.modality == "text":
+            yield from _out_of_place(name, network, ("projector",), "makes words", "an encoder")
         if name in model.decoder_module_names and network.modality == "rows":
             sentence = (
                 f"modal_type is rows, but it comes behind '{model.llm_module_name}', where rows "

@@ -13,8 +13,8 @@ from mimokit.config.rules.facts import a_fix, module_problem, network_path
 from mimokit.units import counted, listed
 
 _OF_IMAGES = ("class_token", "keep_class_token", "num_registers", "any_image_size")
-_ENCODER_FIELDS = ("modal_type", *_OF_IMAGES, "mel_bins")
-_VISION_FIELDS = ("image_size", "patch_size", *_OF_IMAGES)
+_ENCODER_FIELDS = ("modal_type", *_OF_IMAGES, "mel_bins", "merge_size")
+_VISION_FIELDS = ("image_size", "patch_size", "num_channels", *_OF_IMAGES)
 _LANGUAGE_FIELDS = ("tied_embeddings", "mrope_section", "mrope_interleaved")
 
 
@@ -38,8 +38,11 @@ def _network_problems(
 ) -> Iterator[Problem]:
     if name == context.model.llm_module_name:
         for field in _ENCODER_FIELDS:
-            if getattr(network, field):
+            if _says(network, field):
                 yield _out_of_place(name, network, field, "is the language module", "an encoder")
+        if _says(network, "num_channels"):
+            why = "is the language module"
+            yield _out_of_place(name, network, "num_channels", why, "a vision encoder")
         yield from _section_problem(name, network)
         return
     for field in _LANGUAGE_FIELDS:
@@ -57,7 +60,7 @@ def _network_problems(
         reads = "words" if network.modality == "text" else "rows of another module"
         why = f"has modal_type {network.modality} and so reads {reads}"
         for field in _VISION_FIELDS:
-            if getattr(network, field):
+            if _says(network, field):
                 yield _out_of_place(name, network, field, why, "a vision encoder")
         if network.mel_bins is not None:
             yield _out_of_place(name, network, "mel_bins", why, "an audio encoder")
@@ -70,7 +73,7 @@ def _network_problems(
             yield _out_of_place(name, network, "merge_size", why, "an encoder of another kind")
     if network.modality == "audio":
         for field in _VISION_FIELDS:
-            if getattr(network, field):
+            if _says(network, field):
                 yield _out_of_place(
                     name, network, field, "has mel_bins and so reads sound", "a vision encoder"
                 )
@@ -80,6 +83,11 @@ def _network_problems(
                 f"{counted(network.seq_length, 'position')} (seq_length); choose a divisor of them."
             )
             yield module_problem(name, "merge_size", network.merge_size, sentence)
+
+
+def _says(network: ModuleArchitecture, field: str) -> bool:
+    value, default = getattr(network, field), type(network).model_fields[field].default
+    return bool(value) and value != default
 
 
 def _rows(context: ValidationContext) -> Iterator[Problem]:

@@ -37,8 +37,14 @@ _OF_LANGUAGE = (
     "mtp_num_layers", "mtp_loss_scaling_factor", "make_vocab_size_divisible_by",
 )  # fmt: skip
 _OF_ROTARY = ("rotary_base", "rope_scaling")
-_OF_ENCODERS = ("outer_norms", "post_layer_norm", "projector")
-_OF_VISION = ("temporal_patch_size", "patch_bias", "pooling_head")
+_OF_ENCODERS = ("projector",)
+_OF_VISION = ("temporal_patch_size", "patch_bias", "pooling_head", "outer_norms", "post_layer_norm")
+_READS = {
+    "audio": "has mel_bins and so reads sound",
+    "rows": "reads rows of another module",
+    "text": "has modal_type text and so reads words",
+}
+"""What a module that is not the language model reads, if it reads no images."""
 
 
 def network_problems(context: ValidationContext) -> Iterator[Problem]:
@@ -339,10 +345,9 @@ def _out_of_place(
     why = "is the language module" if language else "is not the language module"
     if not (language or decoder):
         yield from _of_encoder(name, network)
-    if not language and network.modality in ("audio", "rows"):
-        sound = network.modality == "audio"
-        reads = "has mel_bins and so reads sound" if sound else "reads rows of another module"
-        yield from _misplaced(name, network, _OF_VISION, reads, whose)
+    reconstructs = name in context.model.reconstructing_names  # the rule of decoders says it
+    if not language and not reconstructs and network.modality in _READS:
+        yield from _misplaced(name, network, _OF_VISION, _READS[network.modality], whose)
     yield from _misplaced(name, network, wrong, why, whose)
 
 
