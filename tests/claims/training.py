@@ -19,6 +19,7 @@ from tests.claims.layouts import (
     IMAGES,
     PP2,
     TP2,
+    experts,
     in_rows,
     layered,
     run_with,
@@ -32,6 +33,8 @@ FULL, CORE = {"recompute_granularity": "full"}, {"recompute_granularity": "selec
 STATES = {**DP2, "use_distributed_optimizer": True}
 INSTANCES = {**STATES, "dp": 4, "num_distributed_optimizer_instances": 2}
 SHARDS = {**DP2, "use_megatron_fsdp": True}
+EXPERTS = {**SHARDS, "ep": 2}
+BIAS = {"moe_router_enable_expert_bias": True, "moe_router_bias_update_rate": 0.05}
 OVERLAPPED = {**DP2, "overlap_grad_reduce": True}
 ALL = ("clip", "qwen", "audio", LANGUAGE)
 FRAMES = run_with(
@@ -66,6 +69,11 @@ _MEMORY = of(
         (
             "layers in full shards (FSDP2)",
             two(COLOCATED, SHARDS, TP2),
+            named("full shards that are not scaled"),
+        ),
+        (
+            "experts with a bias in full shards",
+            layered(partial(experts, HOMOGENEOUS, EXPERTS, EXPERTS), **BIAS),
             named("full shards that are not scaled"),
         ),
         (
