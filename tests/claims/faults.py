@@ -275,10 +275,6 @@ PATCHES_SIDE_BY_SIDE = _plant("data.reconstruction.merged_patches", _side_by_sid
 LOSS_COUNTED_BY_EACH = _plant("pipeline.stages.ImageDecoderStage.further_loss", _counted_by_each)
 SLICES_SUMMED = _plant("parallel.context.all_slices", _slices_summed)
 PADDING_CHOOSES_EXPERTS = _plant("models.experts.lengths_computed", lambda original: lambda: None)
-NO_ITEMS_COUNT = _plant(
-    "models.encoder.computing_lengths",
-    lambda original: lambda lengths, *row: original(None if lengths == [0] else lengths, *row),
-)
 NEVER_UPDATED = _plant("parallel.optimizer.MainGradAdamW.step", _nothing)
 HALF_ATTENTION = _plant("models.attention.SequenceAttention._attend", partial(scaled, 0.5))
 

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import hypothesis.strategies as st
-import pytest
 import torch
 from hypothesis import given
 
-import mimokit
 from mimokit.engine.models.dropout import hashed
-from mimokit.experiment import verify
-from tests.invariance import assert_computes_the_same, oracle_of
-from tests.planted import planted
+from tests.invariance import assert_computes_the_same
 from tests.whole_runs import (
-    dropping_frames,
-    dropping_in_another_order,
-    dropping_in_rows,
     whole_runs,
 )
 
@@ -50,43 +41,3 @@ def test_hashes_are_as_random_as_they_have_to_be() -> None:
 @whole_runs("dropout of parts of samples")
 def test_parts_of_samples_have_the_masks_of_whole_ones(cluster, run):
     assert_computes_the_same(cluster, run.make())
-
-
-def _first_positions(original):
-    """Plant: every rank drops what belongs to the first tokens of samples."""
-    return lambda *given: tuple(replace(span, position=0) for span in original(*given))
-
-
-FAULTS = {
-    "attention of contexts": (
-        dropping_in_rows,
-        "mimokit.engine.models.attention.spans_of_rank",
-        _first_positions,
-    ),
-    "a row as one sample": (
-        dropping_in_rows,
-        "mimokit.engine.pipeline.stages.computing_lengths",
-        lambda original: lambda own, row: original(own, row and type(row)((sum(row.lengths),))),
-    ),
-    "samples as replicas take them": (
-        dropping_in_another_order,
-        "mimokit.engine.pipeline.model.RankModel.number_samples",
-        lambda original: lambda self, places: None,
-    ),
-    "images of the rank": (
-        dropping_frames,
-        "mimokit.engine.models.frame_parallel._images_encoded",
-        lambda original: lambda context: [(0, 0)] * len(original(context)),
-    ),
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_check_catches_masks_of_other_places(cluster, fault):
-    make, target, plant = FAULTS[fault]
-    config = make()
-    oracle = oracle_of(cluster, config)
-    with planted(cluster, target, plant, mimokit.plan(config).world_size):
-        report = verify(cluster, config, steps=1, oracle=oracle)
-    assert max(report.gradient_differences[0].values()) > 1e-2
-    assert not report.passed

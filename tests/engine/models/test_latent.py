@@ -7,11 +7,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from mimokit.experiment import verify
-from tests.invariance import TOLERANCE, assert_computes_the_same, oracle_of
-from tests.layouts_multimodal import LANGUAGE
-from tests.planted import planted
-from tests.whole_runs import latent_config, whole_runs
+from tests.invariance import assert_computes_the_same
+from tests.whole_runs import whole_runs
 
 HIDDEN, HEADS, TOKENS = 32, 4, 6
 LATENT = {
@@ -94,19 +91,3 @@ def test_latent_attention_is_that_of_hugging_face(cluster, compressed, scaling):
 @whole_runs("latent attention")
 def test_latent_attention_computes_what_one_process_computes(cluster, run):
     assert_computes_the_same(cluster, run.make())
-
-
-def _kept_apart(original):
-    """Plant: Megatron's own, in which a rank keeps its part of the rotary key's gradient."""
-    return lambda self, layer, given, output: output
-
-
-def test_check_catches_the_gradient_of_a_key_on_one_rank(cluster):
-    config = latent_config()
-    oracle = oracle_of(cluster, config)
-    target = "mimokit.engine.models.latent.LatentSelfAttention._share_key"
-    with planted(cluster, target, _kept_apart, 2):
-        report = verify(cluster, config, steps=1, oracle=oracle)
-    assert report.loss_differences[0] <= TOLERANCE, "the forward pass is right"
-    assert report.gradient_differences[0][LANGUAGE] > 1e-3
-    assert not report.passed

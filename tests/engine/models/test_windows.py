@@ -7,11 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mimokit
-from mimokit.experiment import verify
-from tests.invariance import assert_computes_the_same, oracle_of
+from tests.invariance import assert_computes_the_same
 from tests.layouts_multimodal import LANGUAGE, multimodal_config
-from tests.planted import planted
-from tests.whole_runs import whole_runs, windows_on_contexts
+from tests.whole_runs import whole_runs
 
 HEADS, GROUPS, WIDTH = 4, 2, 8
 
@@ -160,24 +158,3 @@ def test_windows_on_both_sides_are_those_of_a_mask(length, before, after, heard)
 @whole_runs("windows")
 def test_windows_compute_what_one_process_computes(cluster, run):
     assert_computes_the_same(cluster, run.make())
-
-
-def _one_token_more(original):
-    """Plant: ranks that share a sequence look back one token further."""
-
-    def forward(self, *args, **options):
-        if self._windowed:
-            self._before = 6
-        return original(self, *args, **options)
-
-    return forward
-
-
-def test_check_catches_a_window_that_is_one_token_too_long(cluster):
-    config = windows_on_contexts()
-    oracle = oracle_of(cluster, config)
-    target = "mimokit.engine.models.attention.SequenceAttention.forward"
-    with planted(cluster, target, _one_token_more, 4):
-        report = verify(cluster, config, steps=1, oracle=oracle)
-    assert report.loss_differences[0] > 1e-5
-    assert not report.passed

@@ -87,29 +87,6 @@ def test_replicas_compute_what_models_in_one_process_compute(cluster, run):
             _check_bytes(ranks[0], without_shapes, 0, steps)
 
 
-def _shared(original):
-    """Plant: the weights that train are the outer weights, not a copy of them."""
-
-    def write(self, mix=0.0):
-        for outer, inner in zip(self.outer, self.inner, strict=True):
-            inner.data = outer.data
-
-    return write
-
-
-def _late(original):
-    """Plant: every exchange is due one step later."""
-    return lambda self, step: original(self, step - 1)
-
-
-def _own_masks(original):
-    """Plant: each rank draws a mask of its own."""
-    import os
-
-    rank = int(os.environ["RANK"])
-    return lambda self, tensor, entries, number: original(self, f"{rank}{tensor}", entries, number)
-
-
 def _one_more(original):
     """Plant: a rank keeps one entry more of each chunk than it should."""
     return lambda length, density: original(length, density) + 1
@@ -137,26 +114,17 @@ def _no_scales(original):
     return encode
 
 
-def _without_last(original):
-    """Plant: the last bucket of gradients is not averaged."""
-    return lambda self: iter(list(original(self))[:-1])
-
-
 def _each_part_alone(original):
     """Plant: a rank makes its part of a matrix orthogonal, not the whole one."""
     return property(lambda self: False)
 
 
 DILOCO = {"name": "diloco", "H": 2, "outer_optimizer": OUTER}
-SPARTA = {"name": "sparta", "p_sparta": 0.25, "index_selector": "shuffled_sequential"}
 
 
 @pytest.mark.parametrize(
     ("target", "fault", "strategy"),
     [
-        ("mimokit.engine.strategies.diloco.OuterWeights.write", _shared, DILOCO),
-        ("mimokit.planning.strategies.rules.Rule.number", _late, DILOCO),
-        ("mimokit.planning.strategies.draws.Masks.indices", _own_masks, SPARTA),
         (
             "mimokit.engine.strategies.sparse_loco.kept_of_chunk",
             _one_more,
@@ -168,11 +136,6 @@ SPARTA = {"name": "sparta", "p_sparta": 0.25, "index_selector": "shuffled_sequen
             {**DILOCO, "codec": "int8"},
         ),
         ("mimokit.engine.strategies.codecs.encode", _no_scales, {**DILOCO, "codec": "int4"}),
-        (
-            "mimokit.engine.parallel.update.MainGradUpdate.gradients",
-            _without_last,
-            {"name": "simple_reduce"},
-        ),
     ],
 )
 def test_the_check_catches(cluster, target, fault, strategy):

@@ -20,14 +20,12 @@ from tests.experiment.culprit.faults.routing import (
     other_scores,
     replicas_of_experts,
 )
-from tests.invariance import TOLERANCE, assert_computes_the_same, oracle_of
+from tests.invariance import assert_computes_the_same, oracle_of
 from tests.layouts_experts import BALANCED, experts_config, frozen_experts_config
 from tests.layouts_multimodal import LANGUAGE
 from tests.planted import planted
 from tests.whole_runs import (
-    BIASED,
     balanced_decoder_on_stages,
-    balanced_rows_on_stages,
     experts_of_encoders_on_stages,
     in_precision,
     whole_runs,
@@ -88,45 +86,6 @@ def test_check_catches_padding_that_the_experts_of_a_decoder_count(cluster):
     assert not report.passed
 
 
-def _unmarked(original):
-    """Plant: weights of experts count as any others, of which all replicas have the same."""
-
-    def build(self, *args, **options):
-        original(self, *args, **options)
-        for parameter in self.parameters():
-            parameter.allreduce = True
-
-    return build
-
-
-def test_check_catches_experts_that_are_summed_over_the_ranks_of_others(cluster):
-    config = experts_config((1, 1, 2), (2, 1, 1), expert_parallel=1)
-    target = "mimokit.engine.models.experts.SeededExperts.__init__"
-    report = _verified(cluster, config, target, _unmarked)
-    assert report.loss_differences[0] <= TOLERANCE, "the forward pass is right"
-    assert report.gradient_differences[0][LANGUAGE] > 0.1
-    assert "local_experts" in report.worst_parameters[LANGUAGE]
-
-
-def _as_slices(original):
-    """Plant: Megatron's mark of a bias, whose gradient on a rank is of a slice of positions."""
-
-    def build(self, *args, **options):
-        original(self, *args, **options)
-        for expert in self.local_experts:
-            expert.linear_fc2.bias.sequence_parallel = True
-
-    return build
-
-
-def test_check_catches_biases_of_experts_that_are_summed_as_slices(cluster):
-    config = experts_config((2, 1, 1), (2, 1, 1), add_bias_linear=True)
-    target = "mimokit.engine.models.experts.SeededExperts.__init__"
-    report = _verified(cluster, config, target, _as_slices)
-    assert report.loss_differences[0] <= TOLERANCE, "the forward pass is right"
-    assert "linear_fc2.bias" in report.worst_parameters[LANGUAGE]
-
-
 def test_biases_follow_the_tokens_that_chose_experts():
     from mimokit.engine.models.experts import LayoutFreeRouter
 
@@ -140,66 +99,6 @@ def test_biases_follow_the_tokens_that_chose_experts():
         LayoutFreeRouter.update_expert_bias(router)
     assert router.expert_bias.tolist() == pytest.approx([0.01, 0.09, 0.2, 0.3])
     assert not router.chosen.any()
-
-
-def _of_a_replica(original):
-    """Plant: a replica moves biases by its own tokens."""
-
-    def update(self):
-        self.tp_dp_cp_group = self.tp_group
-        original(self)
-
-    return update
-
-
-def test_check_catches_biases_of_a_replica(cluster):
-    config = experts_config((1, 1, 2), (1, 1, 2), **BIASED, num_moe_experts=16)
-    target = "mimokit.engine.models.experts.LayoutFreeRouter.update_expert_bias"
-    report = _verified(cluster, config, target, _of_a_replica)
-    assert report.gradient_differences[0][LANGUAGE] <= TOLERANCE, "the next step would differ"
-    assert "expert_bias" in report.worst_parameters[LANGUAGE]
-
-
-def _own_tokens(original):
-    """Plant: a rank balances the tokens of its own."""
-    return lambda self, kind, group, *given: original(self, kind, self.tp_group, *given)
-
-
-def test_check_catches_an_auxiliary_loss_of_a_rank_s_own_tokens(cluster):
-    config = experts_config((1, 1, 2), (1, 1, 2), moe_aux_loss_coeff=0.5)
-    target = "mimokit.engine.models.experts.LayoutFreeRouter._balanced"
-    report = _verified(cluster, config, target, _own_tokens)
-    assert report.loss_differences[0] <= TOLERANCE, "the forward pass is right"
-    assert report.gradient_differences[0][LANGUAGE] > 1e-2
-
-
-def _of_all_samples(original):
-    """Plant: an expert takes its share of the tokens of a rank, not of each sample."""
-
-    def room(self, scores):
-        together = torch.zeros_like(self._tokens.samples)
-        self._tokens = replace(self._tokens, samples=together, number=1)
-        return original(self, scores)
-
-    return room
-
-
-def test_check_catches_padding_that_counts(cluster):
-    """Rows of samples have less of it than one process, in every stage and on every context."""
-    config = balanced_rows_on_stages()
-    oracle = oracle_of(cluster, config)
-    target = "mimokit.engine.models.experts.lengths_computed"
-    with planted(cluster, target, lambda original: lambda: None, 4):
-        report = verify(cluster, config, steps=1, oracle=oracle)
-    assert report.gradient_differences[0][LANGUAGE] > 1e-3
-    assert not report.passed
-
-
-def test_check_catches_a_capacity_of_a_rank_s_own_tokens(cluster):
-    config = experts_config((1, 1, 2), (1, 1, 2), **BALANCED)
-    target = "mimokit.engine.models.experts.LayoutFreeRouter._have_room"
-    report = _verified(cluster, config, target, _of_all_samples)
-    assert report.loss_differences[0] > TOLERANCE
 
 
 @pytest.mark.parametrize(
