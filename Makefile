@@ -53,7 +53,7 @@ test-all: setup
 	$(BIN)/python -m tests.browser.chromium
 	$(BIN)/python -m pytest --go-on --numprocesses 2
 	$(BIN)/python -m tests.other_kernels tests/test_claims.py
-	$(MAKE) --no-print-directory test-versions
+	MORE=1 $(MAKE) --no-print-directory test-versions
 
 # What depends on the versions of Python and Megatron-Core, on the Pythons that `make test` leaves.
 OTHERS = $(filter-out $(VERSION),$(shell PYTHON='$(PYTHON)' sh make/pythons.sh there))

@@ -2,21 +2,20 @@
 # Tests what depends on the versions of Python and Megatron-Core, on every supported Python but the
 # one that is named, which `make test` has tested. Closes with pytest's own last line of each.
 #
-# Each other megatron-core gets the tests that compute with it: those of layouts, of models and of
-# what finds a culprit in them. What replicas exchange, frames, data and sampling are mimokit's own.
-# A further Python with a megatron-core that is tested already gets the tests that start processes,
-# pickle functions, trace, read weights and verify whole runs: those are what a Python changes.
+# Another megatron-core gets the claims, and what compares mimokit's tables with Megatron's classes. A
+# further Python with a megatron-core that is tested already gets what a Python changes: processes,
+# pickled functions, and a verified layout in each mode. MORE=1 adds rooms of the engine, for a night.
 
-few="tests/cluster --ignore=tests/cluster/test_hosts.py tests/engine/test_megatron_door.py
-     tests/experiment/test_verify.py tests/experiment/test_shipped_layouts.py
-     tests/experiment/test_runs.py"
-all="tests/engine --ignore=tests/engine/data --ignore=tests/engine/frames
-     --ignore=tests/engine/inference --ignore=tests/engine/replicas
-     --ignore=tests/engine/strategies
-     tests/architecture/test_gpt_of_megatron.py tests/cluster/test_failures.py
-     tests/cluster/test_lifetime.py tests/experiment/culprit tests/experiment/test_own_modules.py
-     tests/experiment/test_runs.py tests/experiment/test_shipped_layouts.py
-     tests/experiment/test_verify.py"
+set -f # names of tests have brackets
+proved="tests/test_claims.py::test_a_layout_computes_what_one_process_computes"
+few="tests/cluster/test_running.py tests/cluster/test_streaming.py
+     tests/engine/test_megatron_door.py $proved[tensor-parallelism-homogeneous]
+     $proved[pipelines-colocated] $proved[expert-parallelism-heterogeneous]"
+all="tests/test_claims.py tests/cluster/test_running.py tests/engine/test_megatron_door.py
+     tests/architecture/test_gpt_of_megatron.py tests/architecture/test_layer_work_of_megatron.py
+     tests/architecture/test_parameters_of_megatron.py"
+[ -z "${MORE:-}" ] || all="$all tests/engine/models tests/engine/parallel tests/engine/pipeline
+     tests/engine/user_loop tests/engine/verify tests/experiment/culprit"
 
 megatron_of() {
     sed -n 's/^megatron-core==\([^ ]*\).*/\1/p' "constraints/py$(echo "$1" | tr -d .).txt"
