@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from mimokit.cluster import EngineCluster
+from typing import TYPE_CHECKING
+
 from mimokit.config import ExperimentConfig
-from mimokit.experiment import Oracle, VerificationReport, compute_oracle, verify
+
+if TYPE_CHECKING:
+    from mimokit.cluster import EngineCluster
+    from mimokit.experiment import Oracle, VerificationReport
 
 TOLERANCE = 1e-5
 STEPS = 2
@@ -17,6 +21,8 @@ _oracles: list[Oracle] = []
 
 def oracle_of(cluster: EngineCluster, config: ExperimentConfig, steps: int = STEPS) -> Oracle:
     """Return the oracle of a layout on the default data, computed once for all its layouts."""
+    from mimokit.experiment import compute_oracle
+
     fitting = (oracle for oracle in _oracles if oracle.is_for(config))
     found = next((oracle for oracle in fitting if len(oracle.steps) >= steps), None)
     if found is None:
@@ -31,6 +37,8 @@ def assert_within_its_noise(
     cluster: EngineCluster, config: ExperimentConfig, steps: int = STEPS
 ) -> VerificationReport:
     """Train a layout in fewer bits than fp32, which one process in as few bits judges."""
+    from mimokit.experiment import verify
+
     report = verify(cluster, config, steps=steps, oracle=oracle_of(cluster, config, steps))
     assert len(report.losses) == steps
     assert set(report.gradient_differences[0]) == set(config.model.module_parallelisms)
@@ -47,6 +55,8 @@ def assert_computes_the_same(
     cluster: EngineCluster, config: ExperimentConfig, steps: int = STEPS
 ) -> VerificationReport:
     """Train a layout on real digits; it must compute what one process does, which learns."""
+    from mimokit.experiment import verify
+
     report = verify(cluster, config, steps=steps, oracle=oracle_of(cluster, config, steps))
     assert len(report.losses) == steps
     assert report.data.startswith("digits")

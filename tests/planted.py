@@ -6,10 +6,10 @@ import contextlib
 import importlib
 import inspect
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mimokit.cluster import EngineCluster
-from tests.shared_cluster import end_what_is_left, what_is_left
+if TYPE_CHECKING:
+    from mimokit.cluster import EngineCluster
 
 FEWER_MEASUREMENTS = {
     "mimokit.engine.calibration.measure.ROUNDS": 2,
@@ -46,6 +46,8 @@ def planted(
     Raises:
         AssertionError: if the block leaves a run in progress or a stepper open.
     """
+    from tests.shared_cluster import end_what_is_left, what_is_left
+
     cluster.run(_plant, target, make, world_size=world_size)
     try:
         yield

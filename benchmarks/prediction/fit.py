@@ -18,7 +18,6 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
 
 from benchmarks.prediction.folds import (
     FITTED_MODELS,
@@ -133,6 +132,8 @@ def fit(rows: Sequence[Measured], start: Mapping[str, Bounds]) -> dict[str, floa
     Outliers are damped, then, from there, hardly count any more: a run that a release made twice as
     slow, or a layout that was printed wrongly, says nothing of the others.
     """
+    from scipy.optimize import least_squares
+
     names = list(start)
     measured = np.array([row.seconds for row in rows], dtype=float)
     group = [(row.table, row.name, row.hardware, row.precision) for row in rows]

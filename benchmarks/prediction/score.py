@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import spearmanr
 
 from benchmarks.prediction.doubt import printed_peak_bytes
 from benchmarks.prediction.fit import (
@@ -174,6 +173,8 @@ def orders(rows: Sequence[Measured], apart: Floats, least: int = 4) -> list[Orde
 
 def _correlation(measured: Floats, predicted: Floats) -> float:
     """Return Spearman's correlation, free of rounding: 0.9 is not to come out as 0.8999…"""
+    from scipy.stats import spearmanr
+
     return round(float(spearmanr(measured, predicted).statistic), 9)
 
 

@@ -14,11 +14,12 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Mapping
-from typing import Any, cast
-
-import altair as alt
+from typing import TYPE_CHECKING, Any, cast
 
 from mimokit.charts import _palette
+
+if TYPE_CHECKING:
+    import altair as alt
 
 MIME_TYPE = "application/vnd.vegalite.v5+json"
 SCHEMA = "https://vega.github.io/schema/vega-lite/v5.6.1.json"
@@ -125,11 +126,13 @@ def theme() -> alt.theme.ThemeConfig:
         "legend": {**text, **faint, "symbolType": "square"},
         "header": text,
     }
-    return cast(alt.theme.ThemeConfig, {"config": config})
+    return cast("alt.theme.ThemeConfig", {"config": config})
 
 
 def enable() -> None:
     """Enable this renderer and theme in altair, unless the notebook has enabled others."""
+    import altair as alt
+
     if alt.renderers.active in ("", "default"):
         alt.renderers.register("mimokit", mime_bundle)
         alt.renderers.enable("mimokit")

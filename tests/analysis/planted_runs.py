@@ -10,14 +10,15 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 import mimokit
-from mimokit.analysis import per_iteration
 from mimokit.planning.schedule import simulate
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 MODES = ("colocated", "heterogeneous")
@@ -65,6 +66,8 @@ class Planted:
 
 def write_run(folder: Path, planted: Planted, **info: Any) -> Path:
     """Write the folder of a run; `info` replaces keys of experiment_info.json."""
+    from mimokit.analysis import per_iteration
+
     folder.mkdir(parents=True)
     config = mimokit.load_experiment_config(CONFIGS / f"digits_{planted.mode}.yaml")
     config.runtime.warmup_iterations = planted.warmup
@@ -113,6 +116,8 @@ def write_run(folder: Path, planted: Planted, **info: Any) -> Path:
 
 
 def _steps(planted: Planted, plan: Any) -> pd.DataFrame:
+    import pandas as pd
+
     rng = np.random.default_rng(planted.seed)
     factors = _factors(planted, rng)
     rows = []

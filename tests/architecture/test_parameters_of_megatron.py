@@ -6,7 +6,7 @@ import ast
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -22,13 +22,15 @@ from mimokit.architecture.parameters_on_rank import rank_parameters, stage_layer
 from mimokit.architecture.tensor_cut import ShardPlace, TensorCut
 from mimokit.architecture.tensors import OUTPUT_LAYER, module_tensors, stage_tensors
 from mimokit.architecture.transformer import MixtureOfExperts, Transformer
-from mimokit.cluster import EngineCluster, RankError
 from mimokit.config import ExperimentConfig, ModuleArchitecture
 from mimokit.planning import plan_layout
 from mimokit.planning.types import LayoutPlan
 from tests.layouts import digits_config
 from tests.layouts_apart import decoded_config
 from tests.layouts_multimodal import LANGUAGE, multimodal_config
+
+if TYPE_CHECKING:
+    from mimokit.cluster import EngineCluster
 
 Marked = tuple[tuple[int, ...], int | None, int]
 """Shape on a rank, dimension that is cut, and into how many parts."""
@@ -173,6 +175,7 @@ def test_stages_and_text_decoders_have_what_the_table_says(cluster) -> None:
 
 def test_a_wrong_row_of_the_table_is_named_where_megatron_builds(cluster, monkeypatch) -> None:
     from mimokit.architecture import tensors
+    from mimokit.cluster import RankError
 
     config = _of_all_kinds("llama", 2)
     layout, right = plan_layout(config), tensors._cut_outputs

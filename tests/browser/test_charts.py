@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import nbformat
-from nbconvert import HTMLExporter
 from playwright.sync_api import Locator, Page, expect
 
 from mimokit import charts
@@ -76,6 +75,8 @@ def test_jupyterlab_and_the_exported_page_show_them_without_a_network(
 def test_the_page_that_nbconvert_makes_shows_them_too(
     browser_page: Page, network: NetworkGuard, tmp_path: Path
 ) -> None:
+    from nbconvert import HTMLExporter
+
     bundle = _renderer.bundle_of(charts.rank_map(plan()))
     cell = nbformat.v4.new_code_cell(
         outputs=[nbformat.v4.new_output("display_data", bundle)], source="charts.rank_map(plan)"

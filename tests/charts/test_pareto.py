@@ -6,7 +6,6 @@ import pytest
 
 from mimokit import charts
 from mimokit.charts import _renderer
-from mimokit.charts._pareto import PICK
 from mimokit.layout_search import SearchResult, search
 from mimokit.prediction import Workload
 from tests.charts.pictures import faults
@@ -24,6 +23,8 @@ def test_it_is_a_picture(result: SearchResult) -> None:
 
 
 def test_points_carry_their_layouts(result: SearchResult) -> None:
+    from mimokit.charts._pareto import PICK
+
     spec = charts.pareto(result).to_dict()
     circles = next(layer for layer in spec["layer"] if layer["mark"]["type"] == "circle")
     values = spec["datasets"][circles["data"]["name"]]

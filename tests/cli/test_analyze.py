@@ -8,15 +8,18 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-from mimokit.analysis import Runs
 from mimokit.cli.main import app
 from mimokit.tables import Report, Section, rich_table
 from tests.analysis.planted_runs import Planted, write_run
+
+if TYPE_CHECKING:
+    from mimokit.analysis import Runs
 
 EVEN = Planted(iterations=20, warmup=2)
 

@@ -6,16 +6,18 @@ import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from typer.testing import CliRunner
 
 from mimokit.cli import model_commands
 from mimokit.cli.main import app
-from mimokit.cluster import EngineCluster
 from tests.hugging_face_weights import checkpoint
 from tests.planted import planted
+
+if TYPE_CHECKING:
+    from mimokit.cluster import EngineCluster
 
 ROWS = ["--tokens", "1,2,3", "--tokens", "4,5"]
 

@@ -6,19 +6,20 @@ import json
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from safetensors.torch import load_file
 from typer.testing import CliRunner, Result
 
 from mimokit.cli.main import app
-from mimokit.cluster import EngineCluster
-from mimokit.experiment import train
 from tests.evaluations import QUICK
 from tests.experiment.culprit.faults import FAULTS
 from tests.experiment.culprit.faults.fault import _in_layouts
 from tests.layouts import digits_config
 from tests.planted import planted
+
+if TYPE_CHECKING:
+    from mimokit.cluster import EngineCluster
 
 FIRST = "layers.0.mlp.linear_fc1.weight"
 NOT_REDUCED = next(fault for fault in FAULTS if fault.name == "gradients are not reduced")
@@ -78,6 +79,10 @@ def test_a_resume_is_proved_under_another_layout(on_engines: EngineCluster, tmp_
 def test_checkpoints_are_listed_and_written_whole(
     on_engines: EngineCluster, tmp_path: Path
 ) -> None:
+    from safetensors.torch import load_file
+
+    from mimokit.experiment import train
+
     config = digits_config((2, 1), (2, 1), num_iterations=2)
     train(on_engines, config, evaluations=QUICK, directory=tmp_path / "run", checkpoints=1).result()
     listed = call("checkpoints", str(tmp_path / "run"))

@@ -10,11 +10,7 @@ import yaml
 from typer.testing import CliRunner
 
 import mimokit.cluster
-from mimokit.analysis import read_run, read_trace
 from mimokit.cli.main import app
-from mimokit.experiment.sweeps.choice import choose, collect
-from mimokit.experiment.sweeps.folder import read_sweep
-from mimokit.experiment.sweeps.prepared import prepare_sweep
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -36,6 +32,8 @@ def _run(*arguments: object) -> tuple[int, str]:
 
 
 def test_a_sweep_names_what_cannot_run_and_runs_the_rest(tmp_path: Path) -> None:
+    from mimokit.analysis import read_run, read_trace
+
     experiments = tmp_path / "my experiments"
     experiments.mkdir()
     _write(experiments / "baseline.yaml", num_iterations=2)
@@ -124,6 +122,8 @@ def no_engines(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_engines")
 def test_a_sweep_of_which_all_are_rejected_leaves_an_error_for_each(tmp_path: Path) -> None:
+    from mimokit.experiment.sweeps.folder import read_sweep
+
     _write(tmp_path / "zero.yaml", num_iterations=0)
     (tmp_path / "broken.yaml").write_text("model: [")
     results = tmp_path / "results"
@@ -157,6 +157,9 @@ def test_a_single_rejected_config_leaves_an_error_where_results_were_asked_for(
 
 @pytest.mark.usefixtures("no_engines")
 def test_resuming_a_complete_sweep_starts_no_engines(tmp_path: Path) -> None:
+    from mimokit.experiment.sweeps.choice import choose, collect
+    from mimokit.experiment.sweeps.prepared import prepare_sweep
+
     file = _write(tmp_path / "good.yaml")
     prepared = prepare_sweep(choose(collect(file), 2), results_dir=tmp_path / "results")
     prepared.folder.release()

@@ -6,13 +6,9 @@ import inspect
 from typing import Any
 
 import pytest
-import torch
 
 from mimokit.config.strategy import OPTIMIZER_TAKES, OptimizerConfig
 from mimokit.config_files import config_from_mapping
-from mimokit.engine.parallel.optimizer import optimizer_spec
-from mimokit.engine.strategies.muon import LayerMuon
-from mimokit.engine.strategies.optim import OptimSpec
 from tests.config.sections import load, only, problems, put, sections
 
 
@@ -107,6 +103,11 @@ def test_a_world_without_room_for_the_replicas_is_rejected() -> None:
 
 
 def test_the_inner_optimizer_is_that_of_the_replicas() -> None:
+    import torch
+
+    from mimokit.engine.parallel.optimizer import optimizer_spec
+    from mimokit.engine.strategies.muon import LayerMuon
+
     inner = {"name": "adamw", "lr": 0.5, "weight_decay": 0.25}
     config = load(of({"name": "diloco", "inner_optimizer": inner}))
     assert config.inner_runtime.learning_rate == 0.5
@@ -156,6 +157,8 @@ def test_an_argument_of_another_optimizer_is_rejected(
 
 
 def test_optimizers_take_what_their_classes_in_torch_take() -> None:
+    from mimokit.engine.strategies.optim import OptimSpec
+
     for name, taken in OPTIMIZER_TAKES.items():
         known = inspect.signature(OptimSpec.from_string(name).cls).parameters
         fields = set(OptimizerConfig.model_fields) - {"name"}

@@ -14,7 +14,6 @@ import pytest
 from mimokit.config import ExperimentConfig
 from mimokit.config.user_code import UserCode, checked_code
 from mimokit.config.user_modules import ReadAfresh
-from mimokit.engine.frames import register
 from tests.layouts import digits_config
 
 OWN = """
@@ -122,6 +121,8 @@ def test_what_is_installed_and_mimokit_itself_are_kept(monkeypatch: pytest.Monke
 
 
 def test_a_file_that_registers_a_patch_may_be_read_again() -> None:
+    from mimokit.engine.frames import register
+
     source = "@register('model of this test')\ndef share(encoder, how): ..."
     for _ in range(2):
         exec(source, {"register": register, "__name__": "own_patch"})

@@ -67,18 +67,20 @@ def test_fields_that_contradict_the_checkpoint(
 
 
 @pytest.mark.parametrize(
-    ("module", "weights", "named"),
+    ("module", "network", "named"),
     [
-        (LANGUAGE, "nowhere", "does not exist; give a directory .*, or state num_layers"),
-        (LANGUAGE, checkpoint("clip_tower"), "does not describe a language model"),
-        ("images", checkpoint("llama"), "does not describe a vision tower"),
+        (LANGUAGE, None, "does not exist; give a directory .*, or state num_layers"),
+        (LANGUAGE, "clip_tower", "does not describe a language model"),
+        ("images", "llama", "does not describe a vision tower"),
     ],
 )
 def test_weights_that_are_not_there_or_of_another_kind(
-    module: str, weights: object, named: str
+    module: str, network: str | None, named: str
 ) -> None:
     content = _mapping()
-    content["model"]["module_architectures"][module]["weights"] = str(weights)
+    content["model"]["module_architectures"][module]["weights"] = str(
+        checkpoint(network) if network else "nowhere"
+    )
     content["model"]["llm_module_name"] = LANGUAGE
     with pytest.raises(ConfigError, match=named):
         config_from_mapping(content)

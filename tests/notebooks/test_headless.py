@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import altair as alt
 import nbformat
 
 from mimokit.charts import _renderer
@@ -18,6 +17,8 @@ def showing(bundle: dict[str, Any]) -> Any:
 
 
 def test_a_chart_that_cannot_be_read_is_found() -> None:
+    import altair as alt
+
     bars = alt.Chart(alt.Data(values=[{"seconds": 2}])).properties(description="Times")
     drawn = bars.mark_bar().encode(x=alt.X("seconds:Q", title="seconds"))
     assert faults_of_charts(showing(_renderer.bundle_of(drawn))) == []

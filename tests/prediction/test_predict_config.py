@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 import mimokit
 from mimokit.architecture import load_model
@@ -14,7 +13,6 @@ from mimokit.architecture.from_config import model_of_config
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import ConfigError, PredictionConfig, StrategyConfig
 from mimokit.config_files import load_preset
-from mimokit.engine.strategies.optim import OptimSpec
 from mimokit.layout_search import Constraints, search
 from mimokit.prediction import (
     EncoderInput,
@@ -214,6 +212,10 @@ def test_the_optimizer_of_replicas_takes_what_torch_keeps_of_it(strategy: dict[s
 
 def numbers_that_torch_keeps(strategy: StrategyConfig) -> int:
     """Per parameter; DeMo is an optimizer itself, and what it keeps is the strategy's."""
+    import torch
+
+    from mimokit.engine.strategies.optim import OptimSpec
+
     if strategy.name == "demo":
         return 0
     inner = strategy.inner_optimizer

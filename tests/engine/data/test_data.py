@@ -7,7 +7,6 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from sklearn.datasets import load_digits
 
 import mimokit
 from mimokit.config import DataConfig, ModalityPresence
@@ -51,6 +50,8 @@ def test_scans_are_the_whole_set_and_no_scan_is_in_both_splits():
 
 
 def test_scans_and_digits_are_those_that_scikit_learn_loads():
+    from sklearn.datasets import load_digits
+
     theirs = load_digits()
     known = {
         (scan / 16.0).astype(np.float32).tobytes(): digit

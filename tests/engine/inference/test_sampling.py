@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import scipy.stats
 import torch
 
 from mimokit.config.errors import ConfigError
@@ -63,6 +62,8 @@ def test_ties_at_the_threshold_of_top_k_stay_and_greedy_takes_the_first() -> Non
 
 
 def test_draws_fit_the_softmax() -> None:
+    import scipy.stats
+
     row, draws = torch.tensor([0.0, 1.0, -1.0, 2.0, 0.5, -torch.inf]), 20_000
     drawn = sample(row.expand(draws, -1), None, temperature=0.8, seed=5)
     counts = drawn.bincount(minlength=6)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-from scipy.optimize import linprog
 
 FEW_SIZES = (
     (64, 96, 144, 196, 256, 384),
@@ -65,6 +64,8 @@ def fewest_ranks(loads: np.ndarray, capacity: float) -> float:
     The relaxed cutting stock problem (Gilmore and Gomory 1961): as few ranks as possible, in
     fractions, of all the contents that a rank of the capacity can have.
     """
+    from scipy.optimize import linprog
+
     sizes, wanted = np.unique(loads, return_counts=True)
     contents = np.array(_contents(tuple(sizes.tolist()), capacity))
     return float(linprog(np.ones(len(contents)), A_ub=-contents.T, b_ub=-wanted).fun)

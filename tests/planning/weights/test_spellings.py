@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from safetensors.torch import load_file, save_file
 
 from mimokit.planning.weights import plan_weights
 from tests.hugging_face_weights import checkpoint
@@ -25,6 +24,8 @@ def changed(
     added: dict[str, Any] | None = None,
 ) -> Path:
     """Copy a checkpoint with other names, another config and more tensors."""
+    from safetensors.torch import load_file, save_file
+
     shutil.copytree(checkpoint(name), directory)
     tensors = {rename(key): value for key, value in load_file(directory / FILE).items()}
     save_file({**tensors, **(added or {})}, directory / FILE, {"format": "pt"})

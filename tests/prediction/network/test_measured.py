@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from scipy.optimize import least_squares
 
 from mimokit.prediction.network.network import COMPUTE_SPREAD, LINK_EFFICIENCY
 from tests.prediction.network.measured import ROUNDS, RUNS, Round, error
@@ -17,6 +16,7 @@ RATES = sorted({row.rate for row in ROUNDS})
 
 def fitted(rows: Sequence[Round]) -> tuple[float, float]:
     """Fit both constants by the relative error of rounds, weighted by runs."""
+    from scipy.optimize import least_squares
 
     def errors(constants: Sequence[float]) -> list[float]:
         return [math.sqrt(RUNS[row.strategy]) * error(row, *constants) for row in rows]
