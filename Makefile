@@ -35,7 +35,7 @@ check test test-all test-versions: export OMP_NUM_THREADS = 1
 check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	@sh make/types_daemon.sh $(BIN)
+	@sh make/types.sh $(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.changed
 

@@ -37,26 +37,3 @@ def test_types_are_checked_again_only_without_workers(
     said = with_workers[0] if calls == 1 else alone[0]
     assert ended.stdout.splitlines()[-1] == said
     assert ended.stdout.count(WRONG) <= 1
-
-
-@pytest.mark.parametrize(
-    ("daemon", "status", "said"),
-    [
-        (("Daemon started\nSuccess: no issues found", 0), 0, ""),
-        ((WRONG, 1), 1, WRONG),
-        (("Daemon crashed!", 2), 0, "mypy checks without it"),
-        (("Could not connect", 1), 0, "mypy checks without it"),
-        (None, 0, "mypy checks without it"),
-    ],
-)
-def test_types_are_checked_without_a_daemon_that_does_not_work(
-    tmp_path: Path, daemon: tuple[str, int] | None, status: int, said: str
-) -> None:
-    programs = {"mypy": ("Success: no issues found", 0)} | ({"dmypy": daemon} if daemon else {})
-    for name, (text, code) in programs.items():
-        tmp_path.joinpath(name).write_text(f'#!/bin/sh\necho "{text}"\nexit {code}\n')
-        tmp_path.joinpath(name).chmod(0o755)
-    command = ["sh", SCRIPT.with_name("types_daemon.sh"), tmp_path]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert ended.returncode == status
-    assert said in ended.stdout
