@@ -71,6 +71,8 @@ def test_training_goes_on_from_the_newest_run_of_a_folder(tmp_path: Path) -> Non
     longer = _write(tmp_path / "longer.yaml")
     status, said = _run(longer, "--resume", results, "--results-dir", tmp_path / "again")
     assert (status, f"goes on from {run / 'first'}" in said) == (0, True), said
+    from mimokit.analysis import read_run
+
     (metrics,) = (tmp_path / "again").glob("*/longer")
     assert list(read_run(metrics).metrics["iteration"]) == [2]
 
