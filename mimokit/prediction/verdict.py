@@ -70,7 +70,8 @@ class VerdictLine:
     Attributes:
         note: what goes with the value: its band, or what it is measured against.
         change: what it was before and by how much it differs; empty where it does not.
-        better: whether the change is to the good; None without a change.
+        better: whether the change is to the good; None where that is not judged: only tokens per
+            GPU and what fits are.
         why: what widens the band of the value, in sentences.
     """
 
@@ -89,7 +90,6 @@ class _Measure:
     label: str
     text: Callable[[float], str]
     number: Callable[[Verdict], float | None]
-    more_is_better: bool = False
 
 
 def _whole(number: float) -> str:
@@ -111,7 +111,7 @@ def _dollars(number: float) -> str:
 DOLLARS = _Measure("dollars", "per billion tokens", _dollars, lambda verdict: verdict.dollars)
 MEASURES = (
     _Measure("seconds", "time per step", seconds_text, lambda verdict: verdict.seconds),
-    _Measure("tokens", "tokens/s per GPU", _whole, lambda verdict: verdict.tokens_per_gpu, True),
+    _Measure("tokens", "tokens/s per GPU", _whole, lambda verdict: verdict.tokens_per_gpu),
     _Measure("memory", "fullest GPU", _gib, lambda verdict: verdict.peak),
     _Measure("idle", "idle in pipeline", _percent, lambda verdict: verdict.idle),
     DOLLARS,
@@ -145,7 +145,8 @@ def verdict_lines(now: Verdict, before: Verdict | None = None) -> tuple[VerdictL
         if number is None:
             continue
         was = None if before is None else measure.number(before)
-        change, better = ("", None) if was is None else _change(measure, was, number)
+        change = "" if was is None else _change(measure, was, number)
+        better = None if before is None or not change else _better(measure.key, now, before)
         note = notes.get(measure.key, "")
         text = measure.text(number)
         why = " ".join(now.supposed) if measure.key == "seconds" else ""
@@ -153,15 +154,21 @@ def verdict_lines(now: Verdict, before: Verdict | None = None) -> tuple[VerdictL
     return tuple(lines)
 
 
-def _change(measure: _Measure, was: float, number: float) -> tuple[str, bool | None]:
-    """Return "2.36 → 2.25 s (−5 %)" and whether that is better; nothing for what reads alike."""
+def _better(key: str, now: Verdict, before: Verdict) -> bool | None:
+    if key == "tokens":
+        return now.tokens_per_gpu > before.tokens_per_gpu
+    return now.fits if key == "memory" and now.fits != before.fits else None
+
+
+def _change(measure: _Measure, was: float, number: float) -> str:
+    """Return "2.36 → 2.25 s (−5 %)"; nothing for what reads alike."""
     before, after = measure.text(was), measure.text(number)
     if before == after:
-        return "", None
+        return ""
     unit = after.partition(" ")[2]
     short = before.removesuffix(f" {unit}") if unit else before
     share = "" if not was or unit == "%" else f" ({_signed(number / was - 1)})"
-    return f"{short} → {after}{share}", (number > was) == measure.more_is_better
+    return f"{short} → {after}{share}"
 
 
 def _signed(share: float) -> str:

@@ -12,6 +12,8 @@ from tests.browser.notebook_page import NotebookPage
 LIVE = ".mimokit-planner:not(.mimokit-saved *)"
 """What is saved of a planner is drawn too until the planner itself is there."""
 
+HOLD = "hold GPUs and batch"
+
 DROP = """([selector, name, text]) => {
   const data = new DataTransfer();
   data.items.add(new File([text], name, { type: "text/yaml" }));
@@ -47,6 +49,10 @@ class PlannerPage:
         self.field(name).focus()
         self.notebook.page.keyboard.press("Control+a")
         self.notebook.page.keyboard.type(text)
+
+    def hold(self, *, on: bool) -> None:
+        """Let an edit of a size keep GPUs and batch, or not."""
+        self.field(HOLD).set_checked(on)
 
     def open_tab(self, title: str) -> None:
         """Open a picture."""

@@ -12,7 +12,7 @@ import mimokit
 from mimokit.config_files import load_preset
 from tests.browser.conftest import shared_notebook
 from tests.browser.notebook_page import DARK, LIGHT, NotebookPage, OpenNotebook
-from tests.browser.planner_page import CELL, LIVE, PlannerPage, show_planner
+from tests.browser.planner_page import CELL, HOLD, LIVE, PlannerPage, show_planner
 from tests.browser.server import LabServer
 
 HETEROGENEOUS = "preset:llava_7b_heterogeneous"
@@ -29,6 +29,8 @@ RECORD_NUMBERS = r"""() => {
 TWO_FRAMES = """() => new Promise((done) => {
   requestAnimationFrame(() => requestAnimationFrame(() => done()));
 })"""
+
+WIDE = "([planner, width]) => document.querySelector(planner).offsetWidth === width"
 
 HOLD_FRAMES = """() => {
   const own = window.requestAnimationFrame;
@@ -52,6 +54,7 @@ def test_tp_is_edited_with_the_keyboard_and_the_rank_map_follows(
     notebook: NotebookPage,
 ) -> None:
     planner = show_planner(notebook, HETEROGENEOUS)
+    planner.hold(on=False)
     keyboard = planner.notebook.page.keyboard
     planner.expect_map("24 ranks on 3 nodes")
     planner.expect_map("language_module on ranks 8–23: TP 4, CP 1, DP 2, PP 2")
@@ -78,6 +81,37 @@ def test_tp_is_edited_with_the_keyboard_and_the_rank_map_follows(
     expect(planner.field("TP of language_module")).to_have_value("4")
 
 
+def test_a_size_keeps_gpus_and_batch_and_says_what_gave_way(notebook: NotebookPage) -> None:
+    planner = show_planner(notebook)
+    box, size = planner.field(HOLD), planner.field("DP of language_module")
+    expect(box).to_be_checked()
+    planner.type("TP of language_module", "4")
+    expect(planner.root.locator(".gave")).to_have_text(
+        "DP 1 → 2 and micro-batch size 8 → 4, to keep 8 GPUs and 64 samples."
+    )
+    expect(size).to_have_value("2")
+    expect(size).to_have_class(re.compile("given"))
+    change = planner.root.locator("[data-key='seconds'] .change")
+    expect(change).to_have_text("2.87 → 2.60 s (−10 %)")
+    expect(change).not_to_have_class(re.compile("better|worse"))
+    expect(planner.root.locator("[data-key='tokens'] .change")).to_have_class(re.compile("better"))
+    planner.screenshot("held")
+    other = "three_encoders_7b_heterogeneous"
+    planner.root.get_by_label("Open a preset").select_option(other)
+    expect(planner.root.locator(".against")).to_contain_text("Not compared")
+    expect(change).to_have_text("")
+    planner.button("↶ Undo").click()
+    planner.hold(on=False)
+    planner.type("TP of language_module", "1")
+    expect(planner.root).to_have_class(re.compile("invalid"))
+    expect(planner.root.locator(".fix").first).to_have_text("DP 8, keeps 8 ranks")
+    expect(box).to_be_enabled()
+    planner.screenshot("not held")
+    planner.root.locator(".fix").first.click()
+    planner.expect_map("TP 1, CP 1, DP 8")
+    planner.notebook.wait_until("planner.plan.batch.global_batch_size == 64")
+
+
 def test_an_invalid_edit_is_explained_and_righted_with_one_click(
     notebook: NotebookPage,
 ) -> None:
@@ -87,14 +121,15 @@ def test_an_invalid_edit_is_explained_and_righted_with_one_click(
     expect(field).to_have_attribute("aria-invalid", "true")
     told = field.get_attribute("aria-describedby")
     expect(planner.root.locator(f"#{told}")).to_have_text(
-        "Module 'language_module': data_parallel 3 does not go with the rest; 4 does."
+        "Module 'language_module': data_parallel 3 does not go with the rest; 4 does, with TP 4 → "
+        "2 and micro-batch size 4 → 2."
     )
     expect(planner.root).to_have_class(re.compile("invalid"))
     planner.expect_map("24 ranks on 3 nodes")  # the last valid layout
     planner.screenshot("invalid")
     planner.notebook.wait_until("len(planner.problems) > 0")
     planner.button("DP 3 → 4").click()
-    planner.expect_map("40 ranks on 5 nodes")
+    planner.expect_map("language_module on ranks 8–23: TP 2, CP 1, DP 4, PP 2")
     planner.expect_valid()
     expect(field).to_have_value("4")
     expect(field).not_to_have_attribute("aria-invalid", "true")
@@ -138,6 +173,7 @@ def test_a_number_typed_before_its_rank_is_drawn_is_not_lost(notebook: NotebookP
     planner = show_planner(notebook, HETEROGENEOUS)
     page, details = notebook.page, planner.root.locator(".details")
     search = planner.field("Find ranks")
+    planner.hold(on=False)
     search.fill("30")  # before the map has such a rank
     expect(planner.root.locator(".tools [role=status]")).to_have_text("no such rank")
     planner.type("DP of language_module", "4")
@@ -203,6 +239,7 @@ def test_the_pipeline_tab_is_absent_where_there_is_none(notebook: NotebookPage) 
 
 def test_a_colocated_pipeline_is_planned_with_one_click(notebook: NotebookPage) -> None:
     planner = show_planner(notebook)
+    planner.hold(on=False)
     planner.type("TP of language_module", "4")
     planner.type("PP of language_module", "2")
     planner.button("pipeline schedule colocated → three_phase").click()
@@ -245,6 +282,7 @@ def test_gpu_and_price_are_loaded_saved_and_undone(notebook: NotebookPage) -> No
 
 def test_a_layout_is_saved_and_loaded_again(notebook: NotebookPage) -> None:
     planner = show_planner(notebook, HETEROGENEOUS)
+    planner.hold(on=False)
     planner.type("DP of language_module", "4")
     planner.expect_map("40 ranks")
     planner.button("Save …").click()
@@ -258,6 +296,32 @@ def test_a_layout_is_saved_and_loaded_again(notebook: NotebookPage) -> None:
     planner.root.locator("input[type=file]").set_input_files(file)
     planner.expect_map("40 ranks on 5 nodes")
     planner.notebook.wait_until("planner.plan.deployment_mode == 'heterogeneous'")
+
+
+def test_the_file_to_save_to_is_that_of_the_layout_that_is_shown(notebook: NotebookPage) -> None:
+    planner = show_planner(notebook)
+    opener, file = planner.button("Save …"), planner.field("File to save to")
+    opener.click()
+    file.press("Escape")
+    expect(file).to_be_hidden()
+    expect(opener).to_be_focused()
+    preset = "llava_7b_heterogeneous"
+    for other in (
+        lambda: planner.open_tab("Traffic"),
+        lambda: planner.type("TP of language_module", "4"),
+        lambda: notebook.execute("planner.config = 'preset:llava_7b_homogeneous'"),
+        lambda: planner.root.get_by_label("Open a preset").select_option(preset),
+    ):
+        opener.click()
+        expect(file).to_be_visible()
+        other()
+        expect(file).to_be_hidden()
+    opener.click()
+    expect(file).to_have_value(f"{preset}.yaml")
+    file.fill("other.yaml")  # may be named otherwise
+    planner.root.locator(".popover").get_by_role("button", name="Download").click()
+    expect(file).to_have_value("other.yaml")
+    file.press("Escape")
 
 
 def test_a_yaml_with_unknown_keys_is_dropped_on_it(notebook: NotebookPage) -> None:
@@ -301,6 +365,7 @@ def test_two_planners_in_one_notebook_know_nothing_of_each_other(
         view.field("Find ranks").fill(str(rank))
         for each in (other, again):
             expect(each.root.locator(".details")).to_contain_text(f"Rank {rank} on node 0")
+    one.hold(on=False)
     one.type("DP of language_module", "4")
     one.expect_map("40 ranks")
     other.type("TP of images", "0")
@@ -316,6 +381,7 @@ def test_sixteen_thousand_ranks_are_drawn_searched_and_looked_at(
     notebook: NotebookPage,
 ) -> None:
     planner = show_planner(notebook)
+    planner.hold(on=False)
     planner.type("DP of images", "16384")
     planner.type("DP of language_module", "2048")
     planner.expect_map("16,384 ranks on 2,048 nodes")
@@ -332,6 +398,7 @@ def test_sixteen_thousand_ranks_are_drawn_searched_and_looked_at(
 
 def test_numbers_of_ranks_are_whole_however_far_one_zooms(notebook: NotebookPage) -> None:
     planner = show_planner(notebook)
+    planner.hold(on=False)
     planner.type("DP of images", "16384")
     planner.type("DP of language_module", "2048")
     planner.expect_map("16,384 ranks on 2,048 nodes")
@@ -361,7 +428,7 @@ def test_two_layouts_stand_side_by_side(notebook: NotebookPage) -> None:
     planner.type("DP of language_module", "4")
     expect(planner.root.locator("tr.differs").first).to_be_visible()
     line = planner.root.get_by_role("row", name="language_module: sizes")
-    expect(line).to_contain_text("TP 4 · PP 2 · DP 2≠TP 4 · PP 2 · DP 4")
+    expect(line).to_contain_text("TP 4 · PP 2 · DP 2≠TP 2 · PP 2 · DP 4")
     # The number one decides by stands where one edits, and in the comparison.
     strip = planner.root.get_by_role("region", name="Verdict")
     expect(strip).to_contain_text(re.compile(r"tokens/s per GPU.* \([+−]\d+ %\)"))
@@ -378,7 +445,7 @@ def test_two_layouts_stand_side_by_side(notebook: NotebookPage) -> None:
     assert sum(shares) > 5
     planner.screenshot("comparison")
     planner.button("End comparison").click()
-    planner.expect_map("40 ranks")
+    planner.expect_map("24 ranks")
 
 
 def test_each_number_opens_its_formula(notebook: NotebookPage) -> None:
@@ -390,7 +457,7 @@ def test_each_number_opens_its_formula(notebook: NotebookPage) -> None:
     expect(formula).to_have_text(
         "samples per micro-batch = base_batch_size 4 × DP 2 of language_module = 8"
     )
-    planner.type("batch size", "16")
+    planner.type("micro-batch size", "16")
     expect(formula).to_have_text(
         "samples per micro-batch = base_batch_size 16 × DP 2 of language_module = 32"
     )
@@ -419,6 +486,7 @@ def test_code_in_other_cells_sees_and_sets_it(notebook: NotebookPage) -> None:
     planner.notebook.execute("planner.config = 'preset:llava_7b_heterogeneous'")
     planner.expect_map("24 ranks on 3 nodes")
     expect(planner.field("TP of language_module")).to_have_value("4")
+    planner.hold(on=False)
     planner.type("DP of language_module", "4")
     planner.expect_map("40 ranks")
     planner.notebook.wait_until("heard == [24, 40]")
@@ -428,6 +496,7 @@ def test_reopened_without_its_kernel_the_last_layout_stands_there(
     open_notebook: OpenNotebook,
 ) -> None:
     planner = show_planner(open_notebook(CELL), HETEROGENEOUS)
+    planner.hold(on=False)
     planner.type("DP of language_module", "4")
     planner.expect_map("40 ranks")
     page = planner.notebook.page
@@ -450,13 +519,30 @@ def test_reopened_without_its_kernel_the_last_layout_stands_there(
     planner.notebook.screenshot("planner without kernel")
 
 
-def test_a_narrow_cell_holds_it_too(notebook: NotebookPage) -> None:
+@pytest.mark.parametrize("width", [680, 842, 1300])
+def test_what_follows_stands_next_to_the_fields_unless_narrow(
+    notebook: NotebookPage, width: int
+) -> None:
     planner = show_planner(notebook, HETEROGENEOUS)
-    planner.notebook.page.set_viewport_size({"width": 760, "height": 1900})
-    root = planner.root
-    expect(root).to_be_visible()
-    planner.screenshot("narrow")
+    root, page = planner.root, notebook.page
+    assert page.viewport_size is not None
+    beside = page.viewport_size["width"] - root.evaluate("node => node.offsetWidth")
+    page.set_viewport_size({"width": width + beside, "height": 900})
+    page.wait_for_function(WIDE, arg=[LIVE, width])
+    root.evaluate("node => node.scrollIntoView()")
+    planner.screenshot(f"{width} wide")
     assert root.evaluate("node => node.scrollWidth <= node.clientWidth + 1")
+    fields, verdict = root.locator(".asks").bounding_box(), root.locator(".verdict").bounding_box()
+    ranks = planner.map.bounding_box()
+    assert fields is not None
+    assert verdict is not None
+    assert ranks is not None
+    if width < 740:
+        assert verdict["y"] > fields["y"] + fields["height"]
+    else:
+        assert verdict["x"] > fields["x"] + fields["width"]
+        assert abs(verdict["y"] - fields["y"]) < 20
+        assert ranks["y"] + 100 < 900
 
 
 def test_the_pictures_are_widgets_of_their_own(open_notebook: OpenNotebook) -> None:

@@ -29,7 +29,7 @@ class Driver:
     def click_fix(self, label: str) -> None:
         labels = [error.label for error in self.session.field_errors]
         index = labels.index(label)
-        self.send("fix", fix=self.session.field_errors[index].fix)
+        self.send("fix", fixes=list(self.session.field_errors[index].fixes))
 
     @property
     def screen(self) -> Screen:

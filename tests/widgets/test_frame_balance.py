@@ -195,6 +195,7 @@ def test_the_planner_shows_the_frames_of_its_layout() -> None:
 
 def test_more_replicas_than_are_drawn_are_said() -> None:
     driver = Driver()
+    driver.send("hold", on=False)
     driver.type(LANGUAGE + "data_parallel", "128")
     driver.type(IMAGES + "data_parallel", "1024")
     driver.send("tab", name="frames")

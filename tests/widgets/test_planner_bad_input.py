@@ -113,8 +113,9 @@ def test_a_fix_that_is_offered_no_more_does_nothing() -> None:
     driver = Driver("preset:llava_7b_heterogeneous")
     driver.type(LANGUAGE + "data_parallel", "3")
     draft = driver.session.draft
-    driver.send("fix", fix={"path": "model.module_parallelisms.images.data_parallel", "value": 9})
-    driver.send("fix", fix=None)
+    stale = {"path": "model.module_parallelisms.images.data_parallel", "value": 9}
+    driver.send("fix", fixes=[stale])
+    driver.send("fix", fixes=[])
     assert driver.session.draft is draft
 
 

@@ -20,9 +20,8 @@ def sizes(driver: Driver, module: str = "language_module") -> tuple[int, ...]:
     )  # fmt: skip
 
 
-def test_sizes_trade_while_the_ranks_are_held() -> None:
+def test_sizes_trade_so_that_ranks_and_samples_stay() -> None:
     driver = Driver("preset:llava_7b_colocated")
-    driver.send("hold", on=True)
     for field, text, expected in (
         ("tensor_parallel", "4", (4, 1, 1, 2)),  # the replicas give
         ("data_parallel", "4", (2, 1, 1, 4)),  # then TP does
@@ -32,20 +31,64 @@ def test_sizes_trade_while_the_ranks_are_held() -> None:
     ):
         driver.type(LANGUAGE + field, text)
         assert (driver.sentences, sizes(driver)) == ([], expected)
-        assert driver.plan.world_size == 8
+        assert (driver.plan.world_size, driver.plan.batch.global_batch_size) == (8, 64)
     driver.type(LANGUAGE + "data_parallel", "3")  # what does not divide the ranks stays as typed
     assert driver.sentences
+    said = driver.screen.state["gave"]["sentence"]
+    assert said == "Found no sizes that keep 8 GPUs and 64 samples with DP 3."
     driver.type(LANGUAGE + "data_parallel", "2")
     assert (driver.sentences, driver.plan.world_size) == ([], 8)
-    assert driver.screen.state["fields"]["held"]
-    driver.send("preset", name="llava_7b_heterogeneous")  # other ranks are not held
-    assert not driver.screen.state["fields"]["held"]
+    driver.send("preset", name="llava_7b_heterogeneous")
+    assert driver.screen.state["fields"]["holding"]
+    driver.type(LANGUAGE + "tensor_parallel", "32")
+    assert driver.plan.world_size == 136  # it is valid, and said to have more GPUs
+    said = driver.screen.state["gave"]["sentence"]
+    assert said == "Found no sizes that keep 24 GPUs and 64 samples with TP 32."
+    driver.send("hold", on=False)
     driver.type(LANGUAGE + "tensor_parallel", "8")
     assert driver.plan.world_size == 40
+    assert driver.screen.state["gave"]["sentence"] == ""
+
+
+def test_what_gives_way_is_said_and_undone_with_the_edit() -> None:
+    driver = Driver("preset:llava_7b_colocated")
+    driver.type(LANGUAGE + "tensor_parallel", "1")
+    driver.type(LANGUAGE + "tensor_parallel", "16")  # one word: nothing of "1" stays
+    assert driver.session.draft.content["data"]["base_batch_size"] == 8
+    driver.type(LANGUAGE + "tensor_parallel", "4")
+    gave = driver.screen.state["gave"]
+    assert gave["sentence"] == (
+        "DP 1 → 2 and micro-batch size 8 → 4, to keep 8 GPUs and 64 samples."
+    )
+    assert gave["paths"] == [
+        [*LANGUAGE.split(".")[:3], "data_parallel"], ["data", "base_batch_size"]
+    ]  # fmt: skip
+    driver.send("undo")
+    assert sizes(driver) == (8, 1, 1, 1)
+    assert driver.screen.state["gave"] == {"sentence": "", "paths": []}
+    driver = Driver("preset:llava_7b_heterogeneous")
+    driver.type("data.base_batch_size", "1")
+    driver.type(LANGUAGE + "tensor_parallel", "2")  # no half samples: fewer micro-batches
+    said = driver.screen.state["gave"]["sentence"]
+    assert said == "DP 2 → 4 and micro-batches 8 → 4, to keep 24 GPUs and 16 samples."
+
+
+def test_the_fix_that_keeps_the_ranks_is_the_first() -> None:
+    driver = Driver("preset:llava_7b_colocated")
+    driver.send("hold", on=False)
+    driver.type(LANGUAGE + "tensor_parallel", "4")
+    assert driver.labels[:2] == ["DP 2, keeps 8 ranks", "TP 4 → 8"]
+    assert "DP 1 → 2 and micro-batch size 8 → 4 keep 8 GPUs and 64 samples" in driver.sentences[0]
+    driver.send("hold", on=True)  # while the layout is invalid
+    assert driver.screen.state["fields"]["holding"]
+    driver.click_fix("DP 2, keeps 8 ranks")
+    assert (driver.sentences, sizes(driver)) == ([], (4, 1, 1, 2))
+    assert driver.plan.batch.global_batch_size == 64
 
 
 def test_arrow_keys_step_through_sizes_that_go_with_the_rest() -> None:
     driver = Driver("preset:llava_7b_heterogeneous")
+    driver.send("hold", on=False)
 
     def step(path: str, by: int, *, doubling: bool = False) -> None:
         driver.send("step", path=path.split("."), by=by, doubling=doubling)
@@ -75,13 +118,24 @@ def test_arrow_keys_step_through_sizes_that_go_with_the_rest() -> None:
 def test_a_size_is_set_for_all_modules() -> None:
     driver = Driver("preset:llava_7b_homogeneous")
     driver.type(LANGUAGE + "tensor_parallel", "2")
-    assert driver.labels[0] == "TP 2 for all"
+    assert driver.labels[:2] == ["TP 2 for all, keeps 8 ranks", "TP 2 for all"]
+    assert driver.screen.state["gave"]["sentence"] == ""
     driver.click_fix("TP 2 for all")
     assert (driver.sentences, sizes(driver)) == ([], (2, 1, 1, 2))
     assert sizes(driver, "images") == (2, 1, 1, 2)
+    driver = Driver("preset:llava_7b_homogeneous")
+    driver.type(LANGUAGE + "tensor_parallel", "2")
+    driver.click_fix("TP 2 for all, keeps 8 ranks")
+    assert (driver.sentences, sizes(driver), sizes(driver, "images")) == (
+        [], (2, 1, 1, 4), (2, 1, 1, 4)
+    )  # fmt: skip
     driver.send("for_all", on=True)
-    driver.type(LANGUAGE + "data_parallel", "4")
-    assert (driver.sentences, sizes(driver, "images")) == ([], (2, 1, 1, 4))
+    driver.type(LANGUAGE + "data_parallel", "8")
+    assert (driver.sentences, sizes(driver, "images")) == ([], (1, 1, 1, 8))
+    assert driver.screen.state["gave"]["sentence"] == (
+        "images TP 2 → 1, language_module TP 2 → 1 and micro-batch size 2 → 1, to keep 8 GPUs "
+        "and 64 samples."
+    )
 
 
 def test_precision_schedule_strategy_and_optimizer_are_fields() -> None:

@@ -28,7 +28,10 @@ class Planner {
     this.inputs = model.get("_inputs");
     this.outbox = new Outbox((message) => this.kernel.send(message),
       (late) => this.showLate(late));
-    this.send = (message) => this.outbox.put(message);
+    this.send = (message) => {
+      this.toolbar.closeSaving(message);
+      return this.outbox.put(message);
+    };
     this.build(host);
     this.kernel = new KernelLink(model, this.root, () => this.outbox.close());
     this.take = () => this.update();
@@ -85,12 +88,10 @@ class Planner {
     this.gapsLabel = element("label", { class: "check" }, this.gaps, "allow ranks without a module");
     this.inLine = button("Lay end to end", () => this.send({ type: "end_to_end" }),
       { title: "Let the modules' ranks follow each other in this order" });
-    this.held = this.box("hold", "hold the ranks",
-      "Sizes trade: what TP takes, DP gives, and the ranks of every module stay");
     this.worldErrors = new FieldErrors(this);
     return element("section", { "aria-label": "World" }, this.mode.node,
       element("div", { class: "fields" }, this.worldSize.node, this.perNode.node,
-        this.held.parentNode, this.gapsLabel), this.worldErrors.node);
+        this.gapsLabel), this.worldErrors.node);
   }
 
   /** A box to tick that is no field of the layout; returns its input, which is in its label. */
@@ -112,7 +113,11 @@ class Planner {
     this.offsetHead = head.lastChild;
     this.forAll = this.box("for_all", "for all modules",
       "A size that is typed is that of all modules");
+    this.holding = this.box("hold", "hold GPUs and batch", "Sizes trade: what TP takes, DP and "
+      + "micro-batches give; the ranks of every module and the samples per step stay");
+    this.gave = element("span", { class: "gave", role: "status" });
     return element("section", { "aria-label": "Modules" }, this.graph, head, this.list,
+      element("div", { class: "holds" }, this.holding.parentNode, this.gave),
       element("div", { class: "buttons" },
         button("+ Add module", () => this.send({ type: "add" })), this.inLine,
         this.forAll.parentNode));
@@ -175,13 +180,13 @@ class Planner {
     this.gapsLabel.hidden = !heterogeneous;
     this.inLine.hidden = !heterogeneous;
     this.offsetHead.style.visibility = heterogeneous ? "" : "hidden";
-    if (!this.outbox.awaits("hold", state.serial)) this.held.checked = fields.held;
+    if (!this.outbox.awaits("hold", state.serial)) this.holding.checked = fields.holding;
     if (!this.outbox.awaits("for_all", state.serial)) this.forAll.checked = fields.for_all;
-    this.held.disabled = !state.valid && !fields.held;
     for (const field of this.data) field.set(fields.data[field.path[1]]);
     for (const field of this.trained) field.set(fields.training[field.path.join(".")]);
     drawGraph(this.graph, fields.layers, fields.modules);
     this.updateModules(fields.modules, heterogeneous);
+    this.showGiven(state.gave);
     this.complain(state);
     this.verdict.update(state.verdict, new Map(fields.modules.map((each) =>
       [each.name, each.color])));
@@ -227,6 +232,15 @@ class Planner {
   markWith(errors, found, fields) {
     const ids = errors.show(found);
     for (const field of fields) field.mark(ids.get(field.path.join(".")));
+  }
+
+  /** What an edit changed besides its field: in words, and the fields that gave way are marked. */
+  showGiven({ sentence, paths }) {
+    setText(this.gave, sentence);
+    const given = new Set(paths.map((path) => path.join(".")));
+    for (const field of this.fields) {
+      field.input.classList.toggle("given", given.has(field.path.join(".")));
+    }
   }
 
   showNotice(state) {
@@ -281,6 +295,7 @@ class Planner {
 
   key(event) {
     event.stopPropagation(); // the notebook has separate shortcuts
+    if (event.key === "Escape") this.toolbar.closeSaving();
     const undoing = (event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "z";
     const redoing = (event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "y";
     if (!undoing && !redoing) return;

@@ -147,6 +147,11 @@ class History:
         self._open = field
         return not merged
 
+    def before(self, field: object) -> Draft:
+        """Return the draft that an edit of a field changes: that before the word that goes on."""
+        goes_on = field is not None and field == self._open and self._place > 0
+        return self._drafts[self._place - 1] if goes_on else self.draft
+
     def settle(self) -> None:
         """Make the next edit a separate step, whichever field it changes."""
         self._open = None

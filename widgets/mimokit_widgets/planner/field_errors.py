@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from mimokit.config import Fix, Problem, RuntimeConfig
 from mimokit.config.experiment import ExperimentConfig
 from mimokit.config.model import MimoParallelismConfig
+from mimokit.units import counted
 from mimokit_widgets.planner.draft import Draft
 from mimokit_widgets.planner.edits import apply_fix, with_value
+from mimokit_widgets.planner.hold import Hold, is_traded, told
 from mimokit_widgets.planner.intent import accepted
 from mimokit_widgets.planner.paths import (
     ALL_MODULES,
@@ -25,9 +27,12 @@ from mimokit_widgets.planner.paths import (
     TOKENS,
     WORLD_FIELDS,
     Path,
+    change_text,
+    differences,
     mapping_at,
     module_names,
     short_name,
+    shown,
     value_at,
 )
 
@@ -36,13 +41,15 @@ FARTHEST = 16
 MOST = 2**20
 
 
-def nearest_number(draft: Draft, path: Path) -> int | None:
-    """Return the nearest number for the field at a path with which every check passes, or None."""
+def nearest_number(
+    draft: Draft, path: Path, righted: Callable[[int], Draft | None]
+) -> tuple[int, Draft] | None:
+    """Return the nearest number for the field at a path that rights a draft, and what it makes."""
     typed = getattr(draft, path[0]) if path[0] in WORLD_FIELDS else value_at(draft.content, path)
     if not isinstance(typed, int) or isinstance(typed, bool) or not 0 <= typed <= MOST:
         return None
-    numbers = _around(typed)
-    return next((each for each in numbers if accepted(with_value(draft, path, each))), None)
+    drafts = ((number, righted(number)) for number in _around(typed))
+    return next(((number, right) for number, right in drafts if right is not None), None)
 
 
 def _around(typed: int) -> Iterator[int]:
@@ -55,7 +62,6 @@ def _around(typed: int) -> Iterator[int]:
 
 
 MOST_SHOWN = 24
-MOST_LETTERS = 14
 
 _IN_FIELDS = {"give --world-size (world_size=... in Python) or": "fill in the world size or"}
 """What a sentence asks for on a command line -> what it asks for here."""
@@ -75,40 +81,75 @@ class FieldMessage:
 
     Attributes:
         path: the field to mark; empty where it has none on the screen.
-        fix: what a click does, or None.
+        fixes: what a click changes; empty without a button.
         label: what the button says: "DP 3 → 4".
     """
 
     path: Path
     sentence: str
-    fix: Fix | None = None
+    fixes: tuple[Fix, ...] = ()
     label: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return what the browser draws."""
         shown = {"path": list(self.path), "sentence": self.sentence, "label": self.label}
-        return {**shown, "fix": self.fix}
+        return {**shown, "fixes": list(self.fixes)}
 
 
 def field_errors_of(
-    problems: Iterable[Problem], draft: Draft, valid: Draft | None = None, edited: Path = ()
+    problems: Iterable[Problem],
+    draft: Draft,
+    valid: Draft | None = None,
+    edited: Path = (),
+    hold: Hold | None = None,
+    *,
+    holding: bool = False,
 ) -> tuple[FieldMessage, ...]:
-    """Return one error per problem, and one about the edit that brought them all.
+    """Return one error per problem, and before them those about the edit that brought them all.
 
     Args:
         valid: the last one that was accepted; a field goes back to its value where the problem
             itself knows no fix.
         edited: the field whose edit made the draft, empty for any other cause.
+        hold: the GPUs and samples that a size may keep; the fix that keeps them comes first.
+        holding: whether other fixes keep them too, where they can.
     """
     errors = tuple(_field_error(problem, draft, valid) for problem in problems)
-    if errors and edited and (alike := _for_all(draft, edited)) is not None:
-        return (alike, *(_explaining(each, edited) for each in errors))
-    if not errors or not edited or any(_rights(each, edited) for each in errors):
+    if not errors or not edited:
         return errors
-    cause = _cause(draft, edited)
-    if cause is None:
+    keeping = None if hold is None else _keeping(draft, edited, hold)
+    first: tuple[FieldMessage, ...] = () if keeping is None else (keeping,)
+    if (alike := _for_all(draft, edited)) is not None:
+        return (*first, alike, *(_explaining(each, edited) for each in errors))
+    if not first and any(_rights(each, edited) for each in errors):
         return errors
-    return (cause, *(_explaining(each, edited) for each in errors))
+    cause = _cause(draft, edited, hold if holding else None)
+    if cause is not None:
+        first += (cause,)
+    if keeping is not None:  # it rights all of them, and their fixes would change the GPUs
+        return (*first, *(replace(each, fixes=(), label="") for each in errors))
+    return (*first, *(_explaining(each, edited) for each in errors)) if first else errors
+
+
+def _keeping(draft: Draft, edited: Path, hold: Hold) -> FieldMessage | None:
+    """Return an error about a size with which others keep the ranks and the samples of a step."""
+    way = next(hold.ways(draft, edited), None) if is_traded(edited) else None
+    if way is None:
+        return None
+    path, kept = way
+    changes = list(differences(draft.content, kept.content))
+    typed = shown(value_at(draft.content, edited))
+    sentence = (
+        f"Module '{edited[2]}': {edited[-1]} {typed} alone does not go with the rest; "
+        f"{told(changes, edited)} keep {hold}."
+    )
+    (at, _, value), *_ = changes
+    label = f"{short_name(at[-1])} {shown(value)}"
+    if path != edited:
+        label = f"{short_name(edited[-1])} {typed} for all"
+    fixes = tuple(Fix(path=".".join(each), value=value) for each, _, value in changes)
+    label += f", keeps {counted(hold.plan.world_size, 'rank')}"
+    return FieldMessage(edited, sentence, fixes, label)
 
 
 def _for_all(draft: Draft, edited: Path) -> FieldMessage | None:
@@ -121,37 +162,47 @@ def _for_all(draft: Draft, edited: Path) -> FieldMessage | None:
     if not accepted(apply_fix(draft, fix)):
         return None
     sentence = (
-        f"Module '{edited[2]}': {edited[-1]} is {_shown(typed)} for it alone; in homogeneous mode "
+        f"Module '{edited[2]}': {edited[-1]} is {shown(typed)} for it alone; in homogeneous mode "
         "all modules have the same sizes."
     )
-    return FieldMessage(edited, sentence, fix, f"{short_name(edited[-1])} {_shown(typed)} for all")
+    label = f"{short_name(edited[-1])} {shown(typed)} for all"
+    return FieldMessage(edited, sentence, (fix,), label)
 
 
 def _rights(error: FieldMessage, edited: Path) -> bool:
     """Return whether an error about the edited field changes no other one."""
-    if error.path != edited:
-        return False
-    return error.fix is None or error.fix["path"] == ".".join(edited)
+    return error.path == edited and all(fix["path"] == ".".join(edited) for fix in error.fixes)
 
 
-def _cause(draft: Draft, edited: Path) -> FieldMessage | None:
+def _cause(draft: Draft, edited: Path, hold: Hold | None) -> FieldMessage | None:
     """Return an error about the edited number itself, where another one would do."""
-    better = nearest_number(draft, edited)
+
+    def righted(number: int) -> Draft | None:
+        changed = with_value(draft, edited, number)
+        if hold is not None and is_traded(edited):
+            return hold.kept_with(changed, edited)
+        return changed if accepted(changed) else None
+
+    better = nearest_number(draft, edited, righted)
     if better is None:
-        return None
+        return None if hold is None else _cause(draft, edited, None)
+    number, right = better
     typed = _standing(edited, draft)
     whose = f"Module '{edited[2]}'" if edited[:2] in (SIZES, NETWORKS) else "Layout"
-    sentence = f"{whose}: {edited[-1]} {typed} does not go with the rest; {better} does."
-    fix: Fix = {"path": ".".join(edited), "value": better}
-    return FieldMessage(edited, sentence, fix, f"{short_name(edited[-1])} {typed:,} → {better:,}")
+    given = [each for each in differences(draft.content, right.content) if each[0] != edited]
+    also = f", with {told(given, edited)}" if given else ""
+    sentence = f"{whose}: {edited[-1]} {typed} does not go with the rest; {number} does{also}."
+    values = [(edited, number), *((path, value) for path, _, value in given)]
+    fixes = tuple(Fix(path=".".join(path), value=value) for path, value in values)
+    return FieldMessage(edited, sentence, fixes, change_text(edited, typed, number))
 
 
 def _explaining(error: FieldMessage, edited: Path) -> FieldMessage:
     """Return an error that only explains another: nothing else of a module is bent to suit it."""
     bent = (".".join(NETWORKS), ".".join(edited[:-1]))
-    if error.fix is None or not error.fix["path"].startswith(bent):
+    if not any(fix["path"].startswith(bent) for fix in error.fixes):
         return error
-    return replace(error, fix=None, label="")
+    return replace(error, fixes=(), label="")
 
 
 def _field_error(problem: Problem, draft: Draft, valid: Draft | None) -> FieldMessage:
@@ -160,12 +211,14 @@ def _field_error(problem: Problem, draft: Draft, valid: Draft | None) -> FieldMe
         problem = replace(problem, sentence=problem.sentence.replace(option, field))
     fix = problem.fix
     if fix is not None:
-        return FieldMessage(path, problem.sentence, fix, _label(fix, problem, draft))
+        return FieldMessage(path, problem.sentence, (fix,), _label(fix, problem, draft))
     if path and _unknown(path) and value_at(draft.content, path[:-1]) is not None:
         removal: Fix = {"path": ".".join(path), "value": None}
-        return FieldMessage(path, problem.sentence, removal, f"Remove {problem.field}")
+        return FieldMessage(path, problem.sentence, (removal,), f"Remove {problem.field}")
     back = _back(path, draft, valid)
-    return FieldMessage(path, problem.sentence, back, _label(back, problem, draft) if back else "")
+    if back is None:
+        return FieldMessage(path, problem.sentence)
+    return FieldMessage(path, problem.sentence, (back,), _label(back, problem, draft))
 
 
 def _back(path: Path, draft: Draft, valid: Draft | None) -> Fix | None:
@@ -231,11 +284,4 @@ def _label(fix: Fix, problem: Problem, draft: Draft) -> str:
         what = f"{path[2]} {what}"
     if path[:2] == TOKENS:
         what = "token id"
-    return f"{what} {_shown(old)} → {_shown(fix['value'])}"
-
-
-def _shown(value: object) -> str:
-    if value is None:
-        return "auto"
-    text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-    return text if len(text) <= MOST_LETTERS else text[: MOST_LETTERS - 1] + "…"
+    return f"{what} {shown(old)} → {shown(fix['value'])}"

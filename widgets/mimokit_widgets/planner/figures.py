@@ -211,15 +211,21 @@ def compare(layouts: Sequence[tuple[ExperimentConfig | None, LayoutPlan | None]]
     return [_line(label, [column.get(label, ABSENT) for column in columns]) for label in labels]
 
 
-def compared_verdicts(verdicts: Sequence[Verdict | str]) -> list[Line]:
-    """Return what layouts come down to; each with its difference to the first."""
+def compared_verdicts(verdicts: Sequence[Verdict | str], alike: Sequence[bool]) -> list[Line]:
+    """Return what layouts come down to; each with its difference to the first.
+
+    Args:
+        alike: whether each does the work of the first; else it has no difference.
+    """
     from mimokit.prediction.verdict import verdict_lines
 
     first = verdicts[0] if not isinstance(verdicts[0], str) else None
     known = [None if isinstance(verdict, str) else verdict for verdict in verdicts]
     columns = [
-        {} if verdict is None else {line.label: line for line in verdict_lines(verdict, first)}
-        for verdict in known
+        {}
+        if verdict is None
+        else {line.label: line for line in verdict_lines(verdict, first if same else None)}
+        for verdict, same in zip(known, alike, strict=True)
     ]
     labels = dict.fromkeys((line.label, line.key) for column in columns for line in column.values())
     return [

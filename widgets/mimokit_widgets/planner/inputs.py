@@ -57,7 +57,7 @@ ENCODER_INPUTS = (
 """Fields of networks that only encoders have."""
 
 DATA_INPUTS: Mapping[str, str] = {
-    "base_batch_size": "batch size",
+    "base_batch_size": "micro-batch size",
     "num_microbatches": "micro-batches",
     "seq_length": "sequence length",
     "image_seq_length": "image tokens",

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from mimokit.axes import CONFIG_FIELDS, Axis
-from mimokit.config.errors import Fix
 from mimokit.config_files import load_preset
 from mimokit.config_files.concise import written_text
 from mimokit_widgets.planner import edits
 from mimokit_widgets.planner.code import as_python, as_torchrun
 from mimokit_widgets.planner.draft import Draft
+from mimokit_widgets.planner.hold import GaveWay, is_traded
 from mimokit_widgets.planner.intent import set_sizes, standing_number, stepped
 from mimokit_widgets.planner.limits import MOST_MODULES
 from mimokit_widgets.planner.paths import (
@@ -35,19 +35,41 @@ _NAME = "letters, digits, underscores and hyphens only"
 
 
 def _edit(session: Session, message: Message) -> None:
-    path = [str(key) for key in message["path"]]
-    session.edited = path
-    session.take(_changed(session, path, str(message["text"])), tuple(path))
+    path, text = tuple(str(key) for key in message["path"]), str(message["text"])
+    session.edited = list(path)
+    before = session.history.before(path)
+    plain = _changed(session, before, path, text)
+    kept = _kept(session, before, plain, path)
+    _take_size(session, before, plain if kept is None else kept, path)
 
 
-def _changed(session: Session, path: list[str], text: str) -> Draft:
-    """Return the draft with a text in a field, and what follows from it elsewhere."""
-    if tuple(path[:1]) == STRATEGY:
+def _changed(session: Session, draft: Draft, path: Path, text: str) -> Draft:
+    """Return a draft with a text in a field, and what follows from it for all modules."""
+    if path[:1] == STRATEGY:
         value = (text.strip() or None) if path[-1] == "name" else edits.parsed(text)
-        return set_strategy(session.draft, tuple(path), value)
-    if tuple(path[:2]) == SIZES and session.for_all and path[-1] != "rank_offset":
-        path = [*path[:2], ALL_MODULES, *path[3:]]
-    return set_sizes(session.draft, path, text, session.held)
+        return set_strategy(draft, path, value)
+    return set_sizes(draft, _meant(session, path), text)
+
+
+def _meant(session: Session, path: Path) -> Path:
+    """Return the path that an edit of a size is of, that of all modules while they are alike."""
+    alike = path[:2] == SIZES and session.for_all and path[-1] != "rank_offset"
+    return (*path[:2], ALL_MODULES, *path[3:]) if alike else path
+
+
+def _kept(session: Session, before: Draft, changed: Draft, path: Path) -> Draft | None:
+    """Return a changed draft in which GPUs and samples are kept, None where they cannot be."""
+    hold = session.hold_of(before)
+    if not session.holding or hold is None or not is_traded(path):
+        return changed
+    return hold.kept_with(changed, _meant(session, path))
+
+
+def _take_size(session: Session, before: Draft, draft: Draft, path: Path) -> None:
+    hold = session.hold_of(before)
+    holds = session.holding and hold is not None and is_traded(path)
+    gave = hold.gave_way(before, draft, _meant(session, path)) if hold and holds else GaveWay()
+    session.take(draft, path, gave)
 
 
 def _step(session: Session, message: Message) -> None:
@@ -56,19 +78,24 @@ def _step(session: Session, message: Message) -> None:
     start = standing_number(session.draft, path, _left_out(session, path))
     if start is None:
         return
+    before = session.history.before(path)
+
+    def changed(number: int) -> Draft | None:
+        return _kept(session, before, _changed(session, before, path, str(number)), path)
+
     draft = stepped(
         session.draft,
         start,
         by,
         doubling=bool(message.get("doubling")),
-        change=lambda number: _changed(session, list(path), str(number)),
+        change=changed,
         fits=lambda candidate: not session.verdicts.outcome_of(candidate).problems,
     )
     if draft is None:
         way = "larger" if by > 0 else "smaller"
         session.say(f"No {way} {short_name(path[-1])} than {start:,} goes with the rest.")
         return
-    session.take(draft, path)
+    _take_size(session, before, draft, path)
 
 
 def _left_out(session: Session, path: Path) -> int:
@@ -83,7 +110,7 @@ def _left_out(session: Session, path: Path) -> int:
 
 
 def _hold(session: Session, message: Message) -> None:
-    session.held = session.ranks_of_modules if message["on"] else {}
+    session.holding = bool(message["on"])
 
 
 def _for_all(session: Session, message: Message) -> None:
@@ -141,10 +168,14 @@ def _end_to_end(session: Session, _: Message) -> None:
 
 
 def _fix(session: Session, message: Message) -> None:
-    fix: Fix | None = message["fix"]
-    offered = any(error.fix == fix for error in session.field_errors)
-    if fix is not None and offered:  # else the button was of an older state
-        session.take(edits.apply_fix(session.draft, fix))
+    fixes = message["fixes"]
+    offered = any(error.fixes and list(error.fixes) == fixes for error in session.field_errors)
+    if not offered:  # the button was of an older state
+        return
+    draft = session.draft
+    for fix in fixes:
+        draft = edits.apply_fix(draft, fix)
+    session.take(draft)
 
 
 def _preset(session: Session, message: Message) -> None:

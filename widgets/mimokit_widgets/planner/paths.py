@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from mimokit.axes import CONFIG_FIELDS, RANK_AXES, SPELLINGS, Axis, Choice
@@ -53,7 +53,7 @@ _SHORTENED = (
 _SHORT = {
     **{CONFIG_FIELDS[axis]: SPELLINGS[axis].label for axis in _SHORTENED},
     "rank_offset": "offset",
-    "base_batch_size": "batch size",
+    "base_batch_size": "micro-batch size",
     "num_microbatches": "micro-batches",
     "gpu": "GPU",
     "price_per_gpu_hour": "price",
@@ -61,7 +61,7 @@ _SHORT = {
 
 
 def short_name(field: str) -> str:
-    """Return what a field is called on a button: TP, offset, batch size."""
+    """Return what a field is called on a button: TP, offset, micro-batches."""
     return _SHORT.get(field, field.replace("_", " "))
 
 
@@ -100,3 +100,35 @@ def mapping_at(content: Mapping[str, Any], path: Iterable[str]) -> Mapping[str, 
 def module_names(content: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the modules that a config lists, as far as they can be read."""
     return tuple(str(name) for name in mapping_at(content, SIZES))
+
+
+def modules_at(content: Mapping[str, Any], path: Path) -> tuple[str, ...]:
+    """Return the modules whose size is at a path: one, or all for ALL_MODULES."""
+    return module_names(content) if path[2] == ALL_MODULES else (path[2],)
+
+
+def differences(before: Any, now: Any, path: Path = ()) -> Iterator[tuple[Path, Any, Any]]:
+    """Yield each field that differs, with both values; None where there is none."""
+    if before == now:
+        return
+    if not isinstance(before, Mapping) or not isinstance(now, Mapping):
+        yield path, before, now
+        return
+    for key in dict.fromkeys((*before, *now)):
+        yield from differences(before.get(key), now.get(key), (*path, str(key)))
+
+
+MOST_LETTERS = 14
+
+
+def shown(value: object) -> str:
+    """Return a value as a button says it."""
+    if value is None:
+        return "auto"
+    text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    return text if len(text) <= MOST_LETTERS else text[: MOST_LETTERS - 1] + "…"
+
+
+def change_text(path: Path, before: object, now: object) -> str:
+    """Return a change as a button says it: "DP 1 → 2"."""
+    return f"{short_name(path[-1])} {shown(before)} → {shown(now)}"

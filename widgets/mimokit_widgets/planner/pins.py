@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from mimokit_widgets.planner.draft import Draft
 from mimokit_widgets.planner.edits import with_value
-from mimokit_widgets.planner.paths import NETWORKS, PREDICTION, Path, value_at
+from mimokit_widgets.planner.hold import BATCH, COUNT, samples_of
+from mimokit_widgets.planner.paths import NETWORKS, PREDICTION, Path, differences, value_at
 
 SHARED: tuple[Path, ...] = (("data",), NETWORKS, PREDICTION)
 """What is edited for all layouts alike."""
@@ -31,17 +30,19 @@ class Pin:
         layout = self.layout
         for section in SHARED:
             before, now = (value_at(each.content, section) for each in (self.beside, draft))
-            for path, value in _edits(before, now, section):
+            for path, _, value in differences(before, now, section):
                 layout = with_value(layout, path, value)
-        return layout
+        return self._with_samples(layout, draft)
 
-
-def _edits(before: Any, now: Any, path: Path) -> Iterator[tuple[Path, object]]:
-    """Yield each field that differs, with its new value; None where it is gone."""
-    if before == now:
-        return
-    if not isinstance(before, Mapping) or not isinstance(now, Mapping):
-        yield path, now
-        return
-    for key in dict.fromkeys((*before, *now)):
-        yield from _edits(before.get(key), now.get(key), (*path, str(key)))
+    def _with_samples(self, layout: Draft, draft: Draft) -> Draft:
+        """Let the samples of a step grow as those in the fields have, however cut there."""
+        was, beside, now = (samples_of(each) for each in (self.layout, self.beside, draft))
+        if was is None or beside is None or now is None or was * now % beside:
+            return layout
+        wanted = was * now // beside
+        if samples_of(layout) == wanted and wanted != was:
+            return layout
+        batch, count = (value_at(self.layout.content, path) for path in (BATCH, COUNT))
+        if count * wanted % was:
+            return layout
+        return with_value(with_value(layout, BATCH, batch), COUNT, count * wanted // was)

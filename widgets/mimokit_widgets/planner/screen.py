@@ -92,6 +92,7 @@ def screen_of(session: Session) -> Screen:
         "edited": session.edited,
         "fields": _fields(session),
         "valid": not session.problems,
+        "gave": {"sentence": session.gave.sentence, "paths": [*map(list, session.gave.paths)]},
         "problems": [each.to_json() for each in session.field_errors[:MOST_SHOWN]],
         "more_problems": max(0, len(session.field_errors) - MOST_SHOWN),
         "notice": session.notice,
@@ -130,14 +131,16 @@ def _verdict(session: Session) -> dict[str, Any] | None:
     now, pinned = session.valid_draft, session.pinned
     if now is None:
         return None
-    before, against = session.before, "against the layout before the last edit"
+    before, against = session.before, "with the layout before the last edit"
     if pinned:
         before, outcome = pinned[0]
         name = "the pinned layout" if outcome.config is None else f"pinned {outcome.config.name}"
-        against = f"against {name}"
+        against = f"with {name}"
     verdicts = session.verdicts
-    was = None if before is None else verdicts.verdict_of(before)
-    return strip_of(verdicts.verdict_of(now), was, against)
+    if before is None:
+        return strip_of(verdicts.verdict_of(now), None, against)
+    unlike = verdicts.unlike(now, before)
+    return strip_of(verdicts.verdict_of(now), verdicts.verdict_of(before), against, unlike)
 
 
 def _tabs(session: Session, plan: LayoutPlan) -> list[str]:
@@ -244,11 +247,12 @@ def _comparison(
         cells.append(held)
     lines = compare([(each.config, each.plan) for _, each in shown])
     verdicts = [session.verdicts.verdict_of(draft) for draft, _ in shown]
+    alike = [not session.verdicts.unlike(draft, shown[0][0]) for draft, _ in shown]
     state["compare"] = {
         "left": sides[0],
         "right": sides[1],
         "names": [each.config.name if each.config else "rejected" for _, each in shown],
-        "verdicts": [line.to_json() for line in compared_verdicts(verdicts)],
+        "verdicts": [line.to_json() for line in compared_verdicts(verdicts, alike)],
         "lines": [line.to_json() for line in lines],
         "colors": module_colors(
             dict.fromkeys(name for _, each in shown if each.plan for name in each.plan.modules)
@@ -277,7 +281,7 @@ def _fields(session: Session) -> dict[str, Any]:
         "gpu": session.supposed.chosen_gpu,
         "gpu_names": session.gpu_names,
         "price": _text(value_at(content, (*PREDICTION, "price_per_gpu_hour"))),
-        "held": bool(session.held),
+        "holding": session.holding,
         "for_all": session.for_all,
         "training": training_texts(content),
         "data": {name: _text(value_at(content, ("data", name))) for name in DATA_FIELDS},

@@ -17,7 +17,7 @@ from mimokit_widgets.planner.background_search import BackgroundSearch
 from mimokit_widgets.planner.draft import Draft, History, canonical, same_layout, supposed_of
 from mimokit_widgets.planner.field_errors import FieldMessage, field_errors_of
 from mimokit_widgets.planner.found import config_with
-from mimokit_widgets.planner.intent import Held
+from mimokit_widgets.planner.hold import GaveWay, Hold
 from mimokit_widgets.planner.limits import MOST_CHARACTERS, MOST_MODULES
 from mimokit_widgets.planner.messages import ACTIONS, Message, Reply
 from mimokit_widgets.planner.outcome import DraftOutcome, frame_question, resolved_config
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from mimokit.planning.types import LayoutPlan
     from mimokit.prediction import Layout
 
+NOTHING = GaveWay()
+
 
 class Session:
     """What a planner knows.
@@ -45,7 +47,8 @@ class Session:
         problems: what is wrong with the draft that is shown; empty if it was accepted.
         field_errors: the same, with places and buttons.
         pins: the layouts to compare with.
-        held: the ranks that modules keep while their sizes trade; empty where none are held.
+        holding: whether an edit of a size keeps the GPUs and the samples of a step.
+        gave: what gave way to the edit that made the draft.
         for_all: whether an edit of a size is one of all modules.
         before: the draft that was valid before the last edit, or None.
         notice: a sentence about what was asked for and not done; empty otherwise.
@@ -67,7 +70,8 @@ class Session:
         self.problems: tuple[Problem, ...] = ()
         self.field_errors: tuple[FieldMessage, ...] = ()
         self.pins: list[Pin] = []
-        self.held: Held = {}
+        self.holding = True
+        self.gave = GaveWay()
         self.for_all = False
         self.before: Draft | None = None
         self.verdicts = Verdicts()
@@ -115,8 +119,13 @@ class Session:
         """The GPUs to choose from; a hardware file that the draft names is one of them."""
         return list(dict.fromkeys((*hardware_names(), self.supposed.chosen_gpu)))
 
-    def take(self, draft: Draft, field: object = None) -> None:
-        """Let a draft follow the one that is shown; edits of the same field are one step."""
+    def take(self, draft: Draft, field: object = None, gave: GaveWay = NOTHING) -> None:
+        """Let a draft follow the one that is shown; edits of the same field are one step.
+
+        Args:
+            gave: what gave way to the edit.
+        """
+        self.gave = gave
         if repr(draft) == repr(self.draft):  # equal dicts may differ in order
             return
         if self.history.record(draft, field):
@@ -125,13 +134,13 @@ class Session:
 
     def undo(self) -> None:
         """Go back one step."""
-        self.before = self.valid_draft
+        self.before, self.gave = self.valid_draft, NOTHING
         self.history.undo()
         self._evaluate()
 
     def redo(self) -> None:
         """Go forward one step."""
-        self.before = self.valid_draft
+        self.before, self.gave = self.valid_draft, NOTHING
         self.history.redo()
         self._evaluate()
 
@@ -268,23 +277,28 @@ class Session:
         outcome = self.verdicts.outcome_of(self.draft)
         self.problems = outcome.problems
         self.field_errors = field_errors_of(
-            outcome.problems, self.draft, self.valid_draft, tuple(self.edited)
+            outcome.problems,
+            self.draft,
+            self.valid_draft,
+            tuple(self.edited),
+            self.hold_of(self.draft),
+            holding=self.holding,
         )
         if outcome.plan is not None:
             self.valid, self.valid_draft = outcome, self.draft
-            if self.held != self.ranks_of_modules:
-                self.held = {}  # another layout was loaded, or a module came or went
             if self.selected is not None and self.selected >= outcome.plan.world_size:
                 self.selected = None
             samples = outcome.plan.batch.samples_per_microbatch
             if self.sample is not None and self.sample[0] >= samples:
                 self.sample = (samples - 1, self.sample[1])
 
-    @property
-    def ranks_of_modules(self) -> Held:
-        """Module -> its ranks in the last accepted draft."""
-        plan = self.valid.plan if self.valid else None
-        return {} if plan is None else {name: each.size for name, each in plan.modules.items()}
+    def hold_of(self, draft: Draft) -> Hold | None:
+        """Return the GPUs and samples that sizes keep: those of a draft, else of the last valid."""
+        plan = self._plan_of(draft) or (self.valid.plan if self.valid else None)
+        return None if plan is None else Hold(plan, self._plan_of)
+
+    def _plan_of(self, draft: Draft) -> LayoutPlan | None:
+        return self.verdicts.outcome_of(draft).plan
 
     def in_the_way(self) -> str:
         """Return why a layout with problems cannot be used, as a sentence."""

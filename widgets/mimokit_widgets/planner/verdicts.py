@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mimokit.config import ConfigError, ExperimentConfig, PredictionConfig
 from mimokit.planning.types import LayoutPlan
+from mimokit.units import counted
 from mimokit_widgets.planner.draft import Draft, supposed_of
 from mimokit_widgets.planner.figures import shares_of
 from mimokit_widgets.planner.outcome import DraftOutcome, evaluate, resolved_config
@@ -18,6 +19,14 @@ if TYPE_CHECKING:
     from mimokit.prediction.verdict import Verdict
 
 MOST_KEPT = 32
+Work = tuple[Any, int, str, int]
+"""What a step computes, samples, GPU and GPUs: layouts are compared only where all are alike."""
+UNLIKE: tuple[Callable[[Any, Any], str], ...] = (
+    lambda now, before: "another model",
+    lambda now, before: f"{counted(now, 'sample')} per step instead of {before:,}",
+    lambda now, before: f"{now} instead of {before}",
+    lambda now, before: f"{counted(now, 'GPU')} instead of {before:,}",
+)
 Value = TypeVar("Value")
 
 
@@ -59,12 +68,14 @@ class Verdicts:
     def __init__(self) -> None:
         self._outcomes: OrderedDict[str, DraftOutcome] = OrderedDict()
         self._verdicts: OrderedDict[str, Verdict | str] = OrderedDict()
+        self._works: OrderedDict[str, Work | None] = OrderedDict()
 
     def copy(self) -> Verdicts:
         """Return others that begin with what these know."""
         other = Verdicts()
         other._outcomes.update(self._outcomes)
         other._verdicts.update(self._verdicts)
+        other._works.update(self._works)
         return other
 
     def outcome_of(self, draft: Draft) -> DraftOutcome:
@@ -74,6 +85,37 @@ class Verdicts:
     def verdict_of(self, draft: Draft) -> Verdict | str:
         """Return what a draft comes down to, or the sentence that says why nothing is predicted."""
         return _kept(self._verdicts, repr(draft), lambda: self._predict(draft))
+
+    def unlike(self, now: Draft, before: Draft) -> str:
+        """Return in what the work of two layouts differs, "" where a step of both does the same.
+
+        What is not predicted is of no work.
+        """
+        one, other = self._work_of(now), self._work_of(before)
+        if one is None or other is None:
+            return ""
+        return next(
+            (
+                words(mine, theirs)
+                for mine, theirs, words in zip(one, other, UNLIKE, strict=True)
+                if mine != theirs
+            ),
+            "",
+        )
+
+    def _work_of(self, draft: Draft) -> Work | None:
+        return _kept(self._works, repr(draft), lambda: self._work(draft))
+
+    def _work(self, draft: Draft) -> Work | None:
+        outcome = self.outcome_of(draft)
+        if outcome.config is None or outcome.plan is None:
+            return None
+        try:
+            model, _, load, gpu = asked_of(outcome.config, outcome.plan, supposed_of(draft))
+        except ConfigError:
+            return None
+        model = replace(model, name=""), load.seq_length, load.inputs, load.frozen
+        return model, load.global_batch_size, gpu, outcome.plan.world_size
 
     def _predict(self, draft: Draft) -> Verdict | str:
         from mimokit.prediction.verdict import verdict_of
@@ -96,11 +138,14 @@ def _kept(values: OrderedDict[str, Value], key: str, make: Callable[[], Value]) 
     return values[key]
 
 
-def strip_of(verdict: Verdict | str, before: Verdict | str | None, against: str) -> dict[str, Any]:
+def strip_of(
+    verdict: Verdict | str, before: Verdict | str | None, against: str, unlike: str = ""
+) -> dict[str, Any]:
     """Return the strip that the browser draws.
 
     Args:
         against: what `before` is, in words.
+        unlike: why it is not compared; empty where it is.
 
     Returns:
         `lines`, `bar` (module and share of the GPU's memory), `against`, `fits`, `supposed`; or
@@ -110,11 +155,12 @@ def strip_of(verdict: Verdict | str, before: Verdict | str | None, against: str)
 
     if isinstance(verdict, str):
         return {"sentence": f"Nothing is predicted: {verdict}", "lines": [], "bar": []}
-    known = None if isinstance(before, str) else before
+    known = None if isinstance(before, str) or unlike else before
     lines = [asdict(line) for line in verdict_lines(verdict, known)]
+    told = against if any(line["change"] for line in lines) else ""
     return {
         "sentence": "",
-        "against": against if any(line["change"] for line in lines) else "",
+        "against": f"Not compared {against}: {unlike}." if unlike else told,
         "lines": lines,
         "bar": [list(share) for share in shares_of(verdict)],
         "fits": verdict.fits,

@@ -8,7 +8,7 @@ export class FieldErrors {
     this.node = element("div", { class: "field-errors", role: "status" });
   }
 
-  /** Show errors [{path, sentence, label, fix}]; returns path -> id of its sentence. */
+  /** Show errors [{path, sentence, label, fixes}]; returns path -> id of its sentence. */
   show(errors) {
     const key = JSON.stringify(errors);
     if (key === this.key) return this.ids;
@@ -22,7 +22,7 @@ export class FieldErrors {
     const id = freshId("field-error");
     this.ids.set(error.path.join("."), id);
     const fix = error.label && button(error.label, () => {
-      this.planner.send({ type: "fix", fix: error.fix });
+      this.planner.send({ type: "fix", fixes: error.fixes });
       this.planner.focus(error.path);
     }, { class: "fix", title: "Apply this fix" });
     return element("div", { class: "field-error" },

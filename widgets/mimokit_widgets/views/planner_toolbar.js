@@ -3,6 +3,9 @@
 import { button, element, setAttribute, setText } from "mimokit/dom.js";
 import { Field } from "./planner_field.js";
 
+/** Messages that are no other layout and no other picture. */
+const STAYS_OPEN = ["save", "copy", "settle"];
+
 export class Toolbar {
   constructor(planner) {
     this.planner = planner;
@@ -39,11 +42,12 @@ export class Toolbar {
         button("Copy torchrun command", ask({ type: "copy", what: "torchrun" })), this.compare));
   }
 
+  /** The file that is named belongs to the layout that was shown when it was opened. */
   toggleSaving(open = this.saving.hidden) {
     this.saving.hidden = !open;
     setAttribute(this.opener, "aria-expanded", String(open));
     if (!open) return;
-    this.path.value = this.planner.state.fields.file;
+    this.path.value = this.savedTo = this.planner.state.fields.file;
     this.path.focus();
     this.path.select();
   }
@@ -54,7 +58,15 @@ export class Toolbar {
     this.opener.focus();
   }
 
+  /** What else is done, and Escape, closes it. */
+  closeSaving(message) {
+    if (this.saving.hidden || STAYS_OPEN.includes(message?.type)) return;
+    this.toggleSaving(false);
+    if (!message) this.opener.focus();
+  }
+
   update(state) {
+    if (state.fields.file !== this.savedTo) this.toggleSaving(false);
     this.name.set(state.fields.name);
     this.undo.disabled = !state.can_undo;
     this.redo.disabled = !state.can_redo;
