@@ -537,7 +537,7 @@ def test_what_follows_stands_next_to_the_fields_unless_narrow(
     assert fields is not None
     assert verdict is not None
     assert ranks is not None
-    if width < 740:
+    if width < 760:
         assert verdict["y"] > fields["y"] + fields["height"]
     else:
         assert verdict["x"] > fields["x"] + fields["width"]

@@ -262,7 +262,7 @@ def test_the_verdict_follows_edits_and_pins() -> None:
     driver.type(LANGUAGE + "recompute_granularity", "full")
     after = driver.screen.state["verdict"]
     assert after["lines"][0]["change"].startswith(seconds["value"].removesuffix(" s"))
-    assert after["against"] == "with the layout before the last edit"
+    assert after["against"] == "Compared with the layout before the last edit."
     driver.send("pin")
     assert driver.screen.state["verdict"]["against"] == ""  # it is the same layout
     driver.type("prediction.gpu", "none")

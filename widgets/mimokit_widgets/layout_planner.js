@@ -60,8 +60,8 @@ class Planner {
     this.verdict = new VerdictStrip();
     this.numbers = new Numbers();
     this.pictures = new Pictures(this);
-    this.dimmed = element("div", { class: "follows" }, this.verdict.node, this.numbers.node,
-      this.pictures.node);
+    this.dimmed = element("div", { class: "follows" }, this.verdict.node, this.pictures.node,
+      this.numbers.node);
     const body = element("div", { class: "body" },
       element("div", { class: "asks" }, this.world(), this.modules(), this.batch(),
         this.training()), this.dimmed);

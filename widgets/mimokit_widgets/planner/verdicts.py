@@ -144,7 +144,7 @@ def strip_of(
     """Return the strip that the browser draws.
 
     Args:
-        against: what `before` is, in words.
+        against: with what it is compared: "with the layout before the last edit".
         unlike: why it is not compared; empty where it is.
 
     Returns:
@@ -157,7 +157,7 @@ def strip_of(
         return {"sentence": f"Nothing is predicted: {verdict}", "lines": [], "bar": []}
     known = None if isinstance(before, str) or unlike else before
     lines = [asdict(line) for line in verdict_lines(verdict, known)]
-    told = against if any(line["change"] for line in lines) else ""
+    told = f"Compared {against}." if any(line["change"] for line in lines) else ""
     return {
         "sentence": "",
         "against": f"Not compared {against}: {unlike}." if unlike else told,

@@ -17,7 +17,8 @@ class PipelineView {
     const clock = element("div", {});
     this.timeline = new TimelineView(clock);
     this.table = element("table", {});
-    this.root = element("div", { class: "pipeline" }, this.title, clock, this.table);
+    this.root = element("div", { class: "pipeline" }, this.title, clock,
+      element("div", { class: "scrolled" }, this.table));
     host.append(this.root);
   }
 
