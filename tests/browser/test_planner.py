@@ -239,8 +239,6 @@ def test_the_pipeline_tab_is_absent_where_there_is_none(notebook: NotebookPage) 
 
 def test_a_colocated_pipeline_is_planned_with_one_click(notebook: NotebookPage) -> None:
     planner = show_planner(notebook)
-    planner.hold(on=False)
-    planner.type("TP of language_module", "4")
     planner.type("PP of language_module", "2")
     planner.button("pipeline schedule colocated → three_phase").click()
     planner.expect_valid()

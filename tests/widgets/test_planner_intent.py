@@ -73,6 +73,15 @@ def test_what_gives_way_is_said_and_undone_with_the_edit() -> None:
     assert said == "DP 2 → 4 and micro-batches 8 → 4, to keep 24 GPUs and 16 samples."
 
 
+def test_sizes_trade_where_another_problem_is_left() -> None:
+    driver = Driver("preset:llava_7b_colocated")
+    driver.type(LANGUAGE + "pipeline_parallel", "2")  # wants another schedule
+    assert driver.screen.state["gave"]["sentence"] == "TP 8 → 4, to keep 8 GPUs and 64 samples."
+    driver.click_fix("pipeline schedule colocated → three_phase")
+    assert (driver.sentences, sizes(driver)) == ([], (4, 2, 1, 1))
+    assert (driver.plan.world_size, driver.plan.batch.global_batch_size) == (8, 64)
+
+
 def test_the_fix_that_keeps_the_ranks_is_the_first() -> None:
     driver = Driver("preset:llava_7b_colocated")
     driver.send("hold", on=False)

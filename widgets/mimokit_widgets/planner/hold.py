@@ -17,6 +17,7 @@ from mimokit.planning.types import LayoutPlan
 from mimokit.units import counted, listed
 from mimokit_widgets.planner.draft import Draft
 from mimokit_widgets.planner.edits import with_value
+from mimokit_widgets.planner.outcome import DraftOutcome
 from mimokit_widgets.planner.paths import (
     ALL_MODULES,
     SIZES,
@@ -63,11 +64,11 @@ class Hold:
 
     Attributes:
         plan: of the layout that has them.
-        plan_of: returns the plan of a draft, None of one that is rejected.
+        outcome_of: returns what follows from a draft.
     """
 
     plan: LayoutPlan
-    plan_of: Callable[[Draft], LayoutPlan | None]
+    outcome_of: Callable[[Draft], DraftOutcome]
 
     def __str__(self) -> str:
         samples = counted(self.plan.batch.global_batch_size, "sample")
@@ -83,12 +84,16 @@ class Hold:
         """
         if not is_traded(path):
             return None
-        candidates = (
-            candidate
-            for sized in self._with_ranks(draft, path)
-            for candidate in self._with_samples(sized)
-        )
-        return next((each for each in candidates if self._is_kept_by(each)), None)
+        return next((each for each in self._traded(draft, path) if self._is_kept_by(each)), None)
+
+    def nearly_kept_with(self, draft: Draft, path: Path) -> Draft | None:
+        """Return the same where each is rejected: the first with the fewest problems.
+
+        None where trading leaves as many problems as the size alone.
+        """
+        drafts = (draft, *self._traded(draft, path))
+        nearest = min(drafts, key=lambda each: len(self.outcome_of(each).problems))
+        return None if nearest is draft else nearest
 
     def ways(self, draft: Draft, path: Path) -> Iterator[tuple[Path, Draft]]:
         """Yield the paths of one size with which GPUs and samples are kept, and the drafts.
@@ -110,20 +115,25 @@ class Hold:
         """Return what an edit of the size at a path changed besides, or that nothing keeps both."""
         one = (*path[:2], modules_at(now.content, path)[0], path[-1])
         typed = value_at(now.content, one)
-        if not self._is_kept_by(now):
-            if not _is_size(typed) or any(self.ways(now, one)):
-                return GaveWay()  # errors say more
-            what = f"{short_name(path[-1])} {shown(typed)}"
-            return GaveWay(f"Found no sizes that keep {self} with {what}.")
         edited = {(*SIZES, name, path[-1]) for name in modules_at(now.content, path)}
         given = [
             change for change in differences(before.content, now.content) if change[0] not in edited
         ]
+        rejected = self.outcome_of(now).plan is None
+        if not self._is_kept_by(now) and not (rejected and given):
+            if not _is_size(typed) or any(self.ways(now, one)):
+                return GaveWay()  # errors say more
+            what = f"{short_name(path[-1])} {shown(typed)}"
+            return GaveWay(f"Found no sizes that keep {self} with {what}.")
         sentence = f"{told(given, path)}, to keep {self}." if given else ""
         return GaveWay(sentence, tuple(each for each, *_ in given))
 
+    def _traded(self, draft: Draft, path: Path) -> Iterator[Draft]:
+        for sized in self._with_ranks(draft, path):
+            yield from self._with_samples(sized)
+
     def _is_kept_by(self, draft: Draft) -> bool:
-        plan = self.plan_of(draft)
+        plan = self.outcome_of(draft).plan
         return plan is not None and _held(plan) == _held(self.plan)
 
     def _with_ranks(self, draft: Draft, path: Path) -> Iterator[Draft]:

@@ -39,8 +39,13 @@ def _edit(session: Session, message: Message) -> None:
     session.edited = list(path)
     before = session.history.before(path)
     plain = _changed(session, before, path, text)
-    kept = _kept(session, before, plain, path)
-    _take_size(session, before, plain if kept is None else kept, path)
+    hold = session.hold_of(before) if session.holding and is_traded(path) else None
+    if hold is None:
+        session.take(plain, path)
+        return
+    meant = _meant(session, path)
+    draft = hold.kept_with(plain, meant) or hold.nearly_kept_with(plain, meant) or plain
+    session.take(draft, path, hold.gave_way(before, draft, meant))
 
 
 def _changed(session: Session, draft: Draft, path: Path, text: str) -> Draft:
@@ -57,31 +62,18 @@ def _meant(session: Session, path: Path) -> Path:
     return (*path[:2], ALL_MODULES, *path[3:]) if alike else path
 
 
-def _kept(session: Session, before: Draft, changed: Draft, path: Path) -> Draft | None:
-    """Return a changed draft in which GPUs and samples are kept, None where they cannot be."""
-    hold = session.hold_of(before)
-    if not session.holding or hold is None or not is_traded(path):
-        return changed
-    return hold.kept_with(changed, _meant(session, path))
-
-
-def _take_size(session: Session, before: Draft, draft: Draft, path: Path) -> None:
-    hold = session.hold_of(before)
-    holds = session.holding and hold is not None and is_traded(path)
-    gave = hold.gave_way(before, draft, _meant(session, path)) if hold and holds else GaveWay()
-    session.take(draft, path, gave)
-
-
 def _step(session: Session, message: Message) -> None:
     """Go to the next valid number of a field, up or down."""
     path, by = tuple(str(key) for key in message["path"]), int(message["by"])
     start = standing_number(session.draft, path, _left_out(session, path))
     if start is None:
         return
-    before = session.history.before(path)
+    before, meant = session.history.before(path), _meant(session, path)
+    hold = session.hold_of(before) if session.holding and is_traded(path) else None
 
     def changed(number: int) -> Draft | None:
-        return _kept(session, before, _changed(session, before, path, str(number)), path)
+        draft = _changed(session, before, path, str(number))
+        return draft if hold is None else hold.kept_with(draft, meant)
 
     draft = stepped(
         session.draft,
@@ -95,7 +87,8 @@ def _step(session: Session, message: Message) -> None:
         way = "larger" if by > 0 else "smaller"
         session.say(f"No {way} {short_name(path[-1])} than {start:,} goes with the rest.")
         return
-    _take_size(session, before, draft, path)
+    gave = GaveWay() if hold is None else hold.gave_way(before, draft, meant)
+    session.take(draft, path, gave)
 
 
 def _left_out(session: Session, path: Path) -> int:

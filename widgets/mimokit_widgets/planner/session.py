@@ -294,11 +294,9 @@ class Session:
 
     def hold_of(self, draft: Draft) -> Hold | None:
         """Return the GPUs and samples that sizes keep: those of a draft, else of the last valid."""
-        plan = self._plan_of(draft) or (self.valid.plan if self.valid else None)
-        return None if plan is None else Hold(plan, self._plan_of)
-
-    def _plan_of(self, draft: Draft) -> LayoutPlan | None:
-        return self.verdicts.outcome_of(draft).plan
+        outcome_of = self.verdicts.outcome_of
+        plan = outcome_of(draft).plan or (self.valid.plan if self.valid else None)
+        return None if plan is None else Hold(plan, outcome_of)
 
     def in_the_way(self) -> str:
         """Return why a layout with problems cannot be used, as a sentence."""
