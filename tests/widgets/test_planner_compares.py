@@ -54,7 +54,8 @@ def test_half_the_tensor_parallel_size_on_the_same_gpus_is_a_tenth_faster() -> N
         ({"kind": "gpu", "name": "h200"}, "h200 instead of h100"),
         ({"kind": "edit", "path": ["data", "num_microbatches"], "text": "16"},
          "128 samples per step instead of 64"),
-        ({"kind": "edit", "path": ["data", "seq_length"], "text": "2048"}, "another model"),
+        ({"kind": "edit", "path": ["data", "seq_length"], "text": "2048"},
+         "sequence length 2,048 instead of 4,096"),
     ],
 )  # fmt: skip
 def test_other_work_is_not_compared(message: dict[str, Any], why: str) -> None:
@@ -66,12 +67,12 @@ def test_other_work_is_not_compared(message: dict[str, Any], why: str) -> None:
     assert said == f"Not compared with the layout before the last edit: {why}."
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_a_difference_is_that_of_two_predictions_with_one_batch(seed: int) -> None:
     drawn = random.Random(seed)
     driver = Driver(f"preset:{PRESETS[seed % 3]}")
     compared = 0
-    for _ in range(14):
+    for _ in range(16):
         if drawn.random() < 0.15:
             driver.send("preset", name=drawn.choice(PRESETS))
         elif drawn.random() < 0.15:

@@ -73,6 +73,15 @@ def test_what_gives_way_is_said_and_undone_with_the_edit() -> None:
     assert said == "DP 2 → 4 and micro-batches 8 → 4, to keep 24 GPUs and 16 samples."
 
 
+def test_the_largest_batch_is_cut_at_once() -> None:
+    driver = Driver("preset:llava_7b_colocated")
+    driver.type("data.base_batch_size", "1000000000")
+    driver.type("data.num_microbatches", "9000")
+    driver.type(LANGUAGE + "tensor_parallel", "4")
+    assert driver.sentences == []
+    assert driver.plan.batch.global_batch_size == 9 * 10**12
+
+
 def test_sizes_trade_where_another_problem_is_left() -> None:
     driver = Driver("preset:llava_7b_colocated")
     driver.type(LANGUAGE + "pipeline_parallel", "2")  # wants another schedule

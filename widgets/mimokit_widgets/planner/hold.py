@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from mimokit.axes import CONFIG_FIELDS, Axis
@@ -38,8 +39,10 @@ TRADED = tuple(
 DATA_PARALLEL = TRADED[0]
 BATCH: Path = ("data", "base_batch_size")
 COUNT: Path = ("data", "num_microbatches")
+NEAR = range(2, 9)
+"""So many times more or fewer micro-batches are tried."""
 MOST_BATCHES = 4
-"""So many ways to cut a batch are tried."""
+"""Of them, at most."""
 
 Sizes = dict[str, int | None]
 """Of a module, by field; an open data_parallel is None."""
@@ -241,12 +244,9 @@ def _shared(sizes: Mapping[str, int], product: int) -> dict[str, int]:
     return {**shared, first: shared[first] * left}
 
 
-def _cuts(samples: int, batch: int, count: int) -> Sequence[tuple[int, int]]:
-    """Return (micro-batch size, micro-batches) of samples: as many first, then the same size."""
-    parts = [each for each in range(1, math.isqrt(samples) + 1) if samples % each == 0]
-    pairs = {pair for each in parts for pair in ((samples // each, each), (each, samples // each))}
-
-    def far(pair: tuple[int, int]) -> tuple[bool, bool, float]:
-        return pair[1] != count, pair[0] != batch, abs(math.log(pair[1] / count))
-
-    return sorted(pairs, key=far)[:MOST_BATCHES]
+def _cuts(samples: int, batch: int, count: int) -> Iterator[tuple[int, int]]:
+    """Yield (micro-batch size, micro-batches) of samples: as many first, then the same size."""
+    near = (each for factor in NEAR for each in (count * factor, count // factor))
+    counts = dict.fromkeys(each for each in (count, samples // batch, *near) if each)
+    whole = (each for each in counts if samples % each == 0)
+    yield from ((samples // each, each) for each in islice(whole, MOST_BATCHES))

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from mimokit.prediction.verdict import Verdict
 
 MOST_KEPT = 32
-Work = tuple[Any, int, str, int]
-"""What a step computes, samples, GPU and GPUs: layouts are compared only where all are alike."""
+Work = tuple[int, Any, int, str, int]
+"""Sequence length, model, samples of a step, GPU and GPUs; other layouts are not compared."""
 UNLIKE: tuple[Callable[[Any, Any], str], ...] = (
+    lambda now, before: f"sequence length {now:,} instead of {before:,}",
     lambda now, before: "another model",
     lambda now, before: f"{counted(now, 'sample')} per step instead of {before:,}",
     lambda now, before: f"{now} instead of {before}",
@@ -114,8 +115,8 @@ class Verdicts:
             model, _, load, gpu = asked_of(outcome.config, outcome.plan, supposed_of(draft))
         except ConfigError:
             return None
-        model = replace(model, name=""), load.seq_length, load.inputs, load.frozen
-        return model, load.global_batch_size, gpu, outcome.plan.world_size
+        model = replace(model, name=""), load.inputs, load.frozen
+        return load.seq_length, model, load.global_batch_size, gpu, outcome.plan.world_size
 
     def _predict(self, draft: Draft) -> Verdict | str:
         from mimokit.prediction.verdict import verdict_of
