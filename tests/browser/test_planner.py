@@ -314,6 +314,7 @@ def test_the_file_to_save_to_is_that_of_the_layout_that_is_shown(notebook: Noteb
         expect(file).to_be_visible()
         other()
         expect(file).to_be_hidden()
+    expect(planner.field("Name of the layout")).to_have_value(preset)
     opener.click()
     expect(file).to_have_value(f"{preset}.yaml")
     file.fill("other.yaml")  # may be named otherwise

@@ -78,6 +78,7 @@ def test_a_search_shows_how_far_it_is_and_can_be_cancelled(planner: PlannerPage)
     expect(planner.button("Search")).to_be_hidden()
     planner.screenshot("search running")
     # Neither the view nor the kernel waits for it.
+    planner.hold(on=False)
     planner.type("DP of language_module", "4")
     expect(planner.root.locator(".headline")).to_contain_text("40 ranks")
     notebook.wait_until("planner.plan.world_size == 40")
