@@ -24,6 +24,11 @@ from tests.widgets.planner_sessions import LANGUAGE
 HETEROGENEOUS = "preset:llava_7b_heterogeneous"
 
 
+def free(planner: LayoutPlanner) -> None:
+    """Let an edit of a size change GPUs and batch."""
+    planner._on_message(None, {"type": "hold", "on": False}, [])
+
+
 def edit(planner: LayoutPlanner, path: str, text: str) -> None:
     planner._on_message(None, {"type": "edit", "path": path.split("."), "text": text}, [])
 
@@ -72,6 +77,7 @@ def test_code_is_told_of_every_new_plan_with_its_config_in_place() -> None:
         heard.append((change["new"].world_size, sizes.data_parallel))
 
     planner.observe(hear, "plan")
+    free(planner)
     edit(planner, LANGUAGE + "data_parallel", "4")
     edit(planner, LANGUAGE + "data_parallel", "x")
     assert planner.problems
@@ -119,6 +125,7 @@ def test_plan_and_problems_are_not_for_setting() -> None:
 
 def test_two_planners_know_nothing_of_each_other() -> None:
     one, other = LayoutPlanner(HETEROGENEOUS), LayoutPlanner(HETEROGENEOUS)
+    free(one)
     edit(one, LANGUAGE + "data_parallel", "4")
     one.select(3)
     one.show("batch")
@@ -162,6 +169,7 @@ def test_without_a_kernel_the_last_plan_stays() -> None:
     planner = LayoutPlanner(HETEROGENEOUS)
     page = planner._in_html()
     assert "heterogeneous on 24 ranks" in page
+    free(planner)
     edit(planner, LANGUAGE + "data_parallel", "4")
     assert "heterogeneous on 40 ranks" in planner._in_html()
     edit(planner, LANGUAGE + "data_parallel", "x")

@@ -166,6 +166,7 @@ def test_setting_a_config_from_code_sets_what_is_supposed() -> None:
 
 def test_schedule_and_prediction_agree_on_idle_time_under_virtual_stages() -> None:
     driver = Driver("preset:llava_7b_homogeneous")
+    driver.send("hold", on=False)
     driver.send("for_all", on=True)
     language = "model.module_parallelisms.language_module."
     for field, size in (("tensor_parallel", "1"), ("pipeline_parallel", "2")):
