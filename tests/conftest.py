@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import signal
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from tests.shared_cluster import SharedCluster
 
 
+# jsonschema, which nbformat and altair import, would parse a grammar of URIs for 0.8 s of CPU, and no
+# schema here has that format.
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 gc.disable()  # while the tests are imported: nothing of that is garbage
 
 settings.register_profile("any machine", deadline=None)  # a busy one takes ten times as long
