@@ -83,22 +83,45 @@ class Apart:
         return tuple(sorted(rank for rank, apart in self.ranks.items() if not apart <= least))
 
 
-def apart(whole: Array, placed: Placed, norm: float, factor: float = 1.0) -> Apart:
+def apart(
+    whole: Array,
+    placed: Placed,
+    norm: float,
+    factor: float = 1.0,
+    uncounted: NDArray[np.float64] | None = None,
+) -> Apart:
     """Compare all copies of all parts with a whole tensor.
 
     Args:
         norm: by which a difference is divided.
         factor: by which the parts are multiplied.
+        uncounted: of each entry, the difference that is not counted.
     """
-    distances, ranks = np.zeros(whole.shape, np.float32), dict[int, float]()
+    largest, ranks = np.zeros(whole.shape, np.float32), dict[int, float]()
+    for rank, at, distance in _distances(whole, placed, factor):
+        counted = distance if uncounted is None else np.maximum(0, distance - uncounted[at])
+        largest[at] = np.maximum(largest[at], counted)
+        share = norm * math.sqrt(counted.size / max(1, whole.size))
+        ranks[rank] = max(ranks.get(rank, 0.0), _relative(counted, share))
+    return Apart(_relative(largest, norm), ranks)
+
+
+def distances(whole: Array, placed: Placed) -> Array:
+    """Return how far any copy of each entry is from a whole tensor."""
+    largest = np.zeros(whole.shape, np.float32)
+    for _, at, distance in _distances(whole, placed):
+        largest[at] = np.maximum(largest[at], distance)
+    return largest
+
+
+def _distances(
+    whole: Array, placed: Placed, factor: float = 1.0
+) -> Iterator[tuple[int, Place, Array]]:
+    """Yield how far the part of each rank is, and where it lies; what is not finite is far."""
     for rank, place, values in placed.by_rank():
         at = np.ix_(*place)
         distance = np.abs(factor * values - whole[at])
-        distance = np.where(np.isfinite(distance), distance, np.inf)
-        distances[at] = np.maximum(distances[at], distance)
-        share = norm * math.sqrt(values.size / max(1, whole.size))
-        ranks[rank] = max(ranks.get(rank, 0.0), _relative(distance, share))
-    return Apart(_relative(distances, norm), ranks)
+        yield rank, at, np.where(np.isfinite(distance), distance, np.inf)
 
 
 def norm_of(whole: Array) -> float:

@@ -17,10 +17,10 @@ from mimokit.result_files import WatchFile
 Key = tuple[int, int, str, str]
 """Step, call of the model, phase, operation."""
 
-BEFORE, BACKWARD = "weight before", "backward"
-
-PHASES = (BEFORE, "forward", BACKWARD, "gradient", "weight")
-OF_CALLS = ("forward", BACKWARD)
+BEFORE, FORWARD, BACKWARD, GRADIENT, WEIGHT = PHASES = (
+    "weight before", "forward", "backward", "gradient", "weight",
+)  # fmt: skip
+OF_CALLS = (FORWARD, BACKWARD)
 
 Array = NDArray[np.float32]
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from mimokit.experiment.culprit.first import TOLERANCE, allowed_of
+from mimokit.experiment.culprit.first import allowed_of
+from mimokit.experiment.culprit.noise import Floats, floors_of, tolerance_of, uncounted
 from mimokit.experiment.culprit.placed import Placed, apart, norm_of, placed, whole_shapes
 from mimokit.experiment.culprit.recorded import (
     BACKWARD,
     BEFORE,
+    GRADIENT,
     OF_CALLS,
+    WEIGHT,
+    Array,
     Key,
     Recorded,
     RecordedPart,
@@ -23,10 +28,6 @@ from mimokit.tables import Report, Section, html_table
 from mimokit.units import counted
 
 COLUMNS = ("step", "call", "phase", "tensors", "largest", "at")
-
-TOLERANCES = {"float64": 1e-5, "float32": 1e-5, "float16": 2.0**-8, "bfloat16": 2.0**-5}
-"""Largest difference of a tensor, relative to its norm, by its type of fewer bits, where no
-recording says what a rounding changes."""
 
 SHOWN = 14
 """Rows of the table; with headings and sentences it has at most 20 lines."""
@@ -228,6 +229,7 @@ def compare(
     for folder, recording in zip(folders[1:], (second, *nudged), strict=True):
         _check_alike(folders[0], first, folder, recording)
     found, untold, reshaped = [], [], []
+    floors = floors_of(first)
     for key, parts in first.in_order():
         theirs = second.parts.get(key)
         if theirs is None:
@@ -239,11 +241,15 @@ def compare(
         elif one_placed is None or other_placed is None or (one_placed.shape != other_placed.shape):
             untold.append(key[3])
         else:
-            spread = _spread(parts, of_nudged)
-            allowed = _allowed((*parts, *theirs), spread)
-            found.append(
-                _compared(key, one_placed, other_placed, spread, allowed, second.ranks > 1)
-            )
+            floor = floors[key[0]] if key[2] == GRADIENT else 0.0
+            spread = _spread(parts, of_nudged, floor)
+            allowed = allowed_of(spread) if spread is not None else tolerance_of((*parts, *theirs))
+            how = _Measure(key, spread, allowed, floor, second.ranks > 1)
+            difference = _compared(how, one_placed, other_placed)
+            if difference.differs and key[2] == WEIGHT:
+                how = replace(how, uncounted=uncounted(first, second, key, floors))
+                difference = _compared(how, one_placed, other_placed)
+            found.append(difference)
     return RecordingComparison(
         (str(one), str(other)),
         tuple(found),
@@ -297,7 +303,7 @@ def _notes(first: Recorded, second: Recorded) -> Iterator[str]:
 
 
 def _spread(
-    parts: Sequence[RecordedPart], nudged: Sequence[Sequence[RecordedPart] | None]
+    parts: Sequence[RecordedPart], nudged: Sequence[Sequence[RecordedPart] | None], floor: float
 ) -> float | None:
     """Return the largest difference between roundings of the weights."""
     found = []
@@ -305,41 +311,51 @@ def _spread(
         one, other = (None, None) if others is None else placed(parts, others)
         if one is not None and other is not None:
             whole = one.whole()
-            found.append(apart(whole, other, norm_of(whole)).difference)
+            found.append(apart(whole, other, _norm(whole, floor)).difference)
     return max(found, default=None)
 
 
-def _compared(
-    key: Key,
-    one: Placed,
-    other: Placed,
-    spread: float | None,
-    allowed: float,
-    names_ranks: bool,
-) -> Difference:
+def _norm(whole: Array, floor: float) -> float:
+    """Return the norm of a tensor whose root mean square is taken as no less than a floor."""
+    return max(norm_of(whole), floor * math.sqrt(whole.size))
+
+
+@dataclass(frozen=True)
+class _Measure:
+    """How a tensor is measured.
+
+    Attributes:
+        floor: root mean square against which it is measured at least.
+        names_ranks: the second recording has several.
+        uncounted: of each entry, the difference that is not counted.
+    """
+
+    key: Key
+    spread: float | None
+    allowed: float
+    floor: float
+    names_ranks: bool
+    uncounted: Floats | None = None
+
+
+def _compared(how: _Measure, one: Placed, other: Placed) -> Difference:
     """Return how far any copy of any part of the second is from the first, and the reverse."""
     whole, theirs = one.whole(), other.whole()
-    norm = norm_of(whole)
+    norm = _norm(whole, how.floor)
     factors = {1.0}
-    if key[2] == BACKWARD:  # a loss that is a mean over the samples of a rank
+    if how.key[2] == BACKWARD:  # a loss that is a mean over the samples of a rank
         factors.add(one.cuts / other.cuts)
     found = []
     for factor in factors:
-        forth, back = apart(whole, other, norm, factor), apart(factor * theirs, one, norm)
+        forth = apart(whole, other, norm, factor, how.uncounted)
+        back = apart(factor * theirs, one, norm, uncounted=how.uncounted)
         found.append((max(forth.difference, back.difference), forth, back))
     difference, forth, back = min(found, key=lambda each: each[0])
     # Where copies of the first differ from each other, the wrong ones are in the first.
-    in_first = apart(whole, one, norm).difference > allowed
-    ranks = (back if in_first else forth).deviating(allowed)
-    return Difference(
-        key, difference, allowed, ranks if names_ranks or in_first else (), spread, in_first
-    )
-
-
-def _allowed(parts: Sequence[RecordedPart], spread: float | None) -> float:
-    if spread is not None:
-        return allowed_of(spread)
-    return max(TOLERANCES.get(part.about["dtype"], TOLERANCE) for part in parts)
+    in_first = apart(whole, one, norm, uncounted=how.uncounted).difference > how.allowed
+    ranks = (back if in_first else forth).deviating(how.allowed)
+    named = ranks if how.names_ranks or in_first else ()
+    return Difference(how.key, difference, how.allowed, named, how.spread, in_first)
 
 
 def _listed(names: Sequence[str]) -> str:
