@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from mimokit.experiment.culprit.first import TOLERANCE
+from mimokit.experiment.culprit.first import TOLERANCE, allowed_of
 from mimokit.experiment.culprit.placed import Placed, distances, norm_of, placed
 from mimokit.experiment.culprit.recorded import (
     BEFORE,
@@ -25,8 +25,8 @@ TOLERANCES = {"float64": 1e-5, "float32": 1e-5, "float16": 2.0**-8, "bfloat16": 
 recording says what a rounding changes."""
 
 FLOOR = 1e-3
-"""A gradient is measured against its norm, or this share of the largest gradient of its step if
-that is more, as in `verify`: the gradient of a key bias is rounding noise alone."""
+"""A gradient is measured against its root mean square, or this share of the largest entry of all
+gradients of its step if that is more, as in `verify`: the gradient of a key bias is noise alone."""
 
 TIMES, MOST = 4.0, 2.0
 """Updates may differ by these times the share by which their gradients do, and at most by twice the
@@ -42,56 +42,81 @@ def tolerance_of(parts: Sequence[RecordedPart]) -> float:
     return max(TOLERANCES.get(part.about["dtype"], TOLERANCE) for part in parts)
 
 
-def floors_of(recorded: Recorded) -> dict[int, float]:
-    """Return step -> the root mean square against which its gradients are measured at least."""
+class NoiseOfSteps:
+    """What noise explains of each step of two recordings, as they are compared in order."""
+
+    def __init__(self, first: Recorded, second: Recorded) -> None:
+        self._first, self._second = first, second
+        self._floors = _floors(first)
+        self._squares: dict[int, float] = {}
+        self._explained: dict[int, float] = {}
+
+    def add(self, key: Key, norm: float, share: float = 0.0) -> None:
+        """Add a weight after a step, and the share of its norm that noise explains."""
+        self._squares[key[0]] = self._squares.get(key[0], 0.0) + norm**2
+        self._explained[key[0]] = self._explained.get(key[0], 0.0) + (share * norm) ** 2
+
+    def floor(self, key: Key) -> float:
+        """Return the root mean square against which a tensor is measured at least."""
+        return self._floors.get(key[0], 0.0) if key[2] == GRADIENT else 0.0
+
+    def allowed(self, key: Key) -> float:
+        """Return the relative difference of a tensor that the weights before its step explain.
+
+        That of a weight is explained by the gradients alone.
+        """
+        squares = self._squares.get(key[0] - 1, 0.0)
+        if key[2] == WEIGHT or not squares:
+            return 0.0
+        return allowed_of(math.sqrt(self._explained[key[0] - 1] / squares))
+
+    def uncounted(self, key: Key) -> Floats:
+        """Return by how much each entry of a weight may differ, since its gradients do.
+
+        Adam divides a gradient by its size: where two differ by a share of their size, so do the
+        updates, however small both are. An entry whose gradients are within noise of zero says
+        nothing. More than what is allowed of a gradient is no noise, and excuses nothing.
+        """
+        step, call, _, name = key
+        before = self._pair((0, 0, BEFORE, name))
+        noise, gradient, update, total = np.zeros((4, 1))
+        for earlier in range(step + 1):
+            after = self._pair((earlier, call, WEIGHT, name))
+            of_gradient = earlier, call, GRADIENT, name
+            gradients = self._pair(of_gradient)
+            if gradients is not None:
+                noise = np.maximum(noise, np.minimum(_apart(*gradients), self._most(of_gradient)))
+                gradient = np.maximum(gradient, _largest(*gradients))
+            if before is not None and after is not None:
+                update = np.maximum(update, _largest_update(before, after))
+                share = np.divide(noise, gradient, out=np.zeros_like(update), where=gradient > 0)
+                total = total + np.minimum(TIMES * share, MOST) * update
+            before = after
+        return np.nan_to_num(total, nan=0.0, posinf=0.0)
+
+    def _pair(self, key: Key) -> Pair | None:
+        """Return a tensor of both, or None."""
+        if key not in self._first.parts or key not in self._second.parts:
+            return None
+        one, other = placed(self._first.parts[key], self._second.parts[key])
+        if one is None or other is None or one.shape != other.shape:
+            return None
+        return one, other
+
+    def _most(self, key: Key) -> float:
+        """Return the largest difference of an entry of a gradient that is noise."""
+        parts = self._first.parts[key]
+        allowed = max(tolerance_of((*parts, *self._second.parts[key])), self.allowed(key))
+        return allowed * max(self.floor(key), *(_mean(part.values) for part in parts))
+
+
+def _floors(recorded: Recorded) -> dict[int, float]:
     found: dict[int, float] = {}
     for (step, _, phase, _), parts in recorded.parts.items():
         if phase == GRADIENT:
-            largest = max(_mean(part.values) for part in parts)
+            largest = max(float(np.abs(part.values).max(initial=0.0)) for part in parts)
             found[step] = max(found.get(step, 0.0), FLOOR * largest)
     return found
-
-
-def uncounted(first: Recorded, second: Recorded, key: Key, floors: dict[int, float]) -> Floats:
-    """Return by how much each entry of a weight may differ, since its gradients do.
-
-    Adam divides a gradient by its size: where two differ by a share of their size, so do the
-    updates, however small both are. An entry whose gradients are within noise of zero says nothing.
-    More than what is allowed of a gradient is no noise, and excuses nothing.
-    """
-    step, call, _, name = key
-    before = _pair(first, second, (0, 0, BEFORE, name))
-    noise, gradient, update, total = np.zeros((4, 1))
-    for earlier in range(step + 1):
-        after = _pair(first, second, (earlier, call, WEIGHT, name))
-        gradients = _pair(first, second, (earlier, call, GRADIENT, name))
-        if gradients is not None:
-            most = _most(first, second, (earlier, call, GRADIENT, name), floors[earlier])
-            noise = np.maximum(noise, np.minimum(_apart(*gradients), most))
-            gradient = np.maximum(gradient, _largest(*gradients))
-        if before is not None and after is not None:
-            update = np.maximum(update, _largest_update(before, after))
-            share = np.divide(noise, gradient, out=np.zeros_like(update), where=gradient > 0)
-            total = total + np.minimum(TIMES * share, MOST) * update
-        before = after
-    return np.nan_to_num(total, nan=0.0, posinf=0.0)
-
-
-def _pair(first: Recorded, second: Recorded, key: Key) -> Pair | None:
-    """Return a tensor of both, or None."""
-    if key not in first.parts or key not in second.parts:
-        return None
-    one, other = placed(first.parts[key], second.parts[key])
-    if one is None or other is None or one.shape != other.shape:
-        return None
-    return one, other
-
-
-def _most(first: Recorded, second: Recorded, key: Key, floor: float) -> float:
-    """Return the largest difference of an entry of a gradient that a rounding explains."""
-    parts = first.parts[key]
-    size = max(floor, *(_mean(part.values) for part in parts))
-    return size * tolerance_of((*parts, *second.parts[key]))
 
 
 def _mean(values: Array) -> float:

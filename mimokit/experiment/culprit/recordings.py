@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from mimokit.experiment.culprit.first import allowed_of
-from mimokit.experiment.culprit.noise import Floats, floors_of, tolerance_of, uncounted
+from mimokit.experiment.culprit.noise import Floats, NoiseOfSteps, tolerance_of
 from mimokit.experiment.culprit.placed import Placed, apart, norm_of, placed, whole_shapes
 from mimokit.experiment.culprit.recorded import (
     BACKWARD,
     BEFORE,
-    GRADIENT,
     OF_CALLS,
     WEIGHT,
     Array,
@@ -42,6 +41,8 @@ class Difference:
         ranks: that hold what differs; empty for one process.
         spread: by how much it differs between roundings of the weights, at most; None: not known.
         in_first: copies of the first recording differ from each other, and `ranks` are its own.
+        explained: of a weight, the difference that the noise of its gradients explains, which is
+            not counted.
     """
 
     key: Key
@@ -50,6 +51,7 @@ class Difference:
     ranks: tuple[int, ...]
     spread: float | None = None
     in_first: bool = False
+    explained: float = 0.0
 
     @property
     def differs(self) -> bool:
@@ -127,6 +129,12 @@ class RecordingComparison(Report):
         )
 
     def _not_compared(self) -> Iterator[str]:
+        noisy = tuple(dict.fromkeys(one.key[3] for one in self.compared if one.explained))
+        if noisy:
+            yield (
+                f"Entries of {_listed(noisy)} whose gradients are rounding noise say nothing, as "
+                "Adam divides by their size."
+            )
         if self.untold:
             yield f"How ranks share {_listed(self.untold)} cannot be told; not compared."
         for name, unlike in zip(self.names, self.unlike, strict=True):
@@ -229,7 +237,7 @@ def compare(
     for folder, recording in zip(folders[1:], (second, *nudged), strict=True):
         _check_alike(folders[0], first, folder, recording)
     found, untold, reshaped = [], [], []
-    floors = floors_of(first)
+    noise = NoiseOfSteps(first, second)
     for key, parts in first.in_order():
         theirs = second.parts.get(key)
         if theirs is None:
@@ -241,15 +249,11 @@ def compare(
         elif one_placed is None or other_placed is None or (one_placed.shape != other_placed.shape):
             untold.append(key[3])
         else:
-            floor = floors[key[0]] if key[2] == GRADIENT else 0.0
-            spread = _spread(parts, of_nudged, floor)
-            allowed = allowed_of(spread) if spread is not None else tolerance_of((*parts, *theirs))
-            how = _Measure(key, spread, allowed, floor, second.ranks > 1)
-            difference = _compared(how, one_placed, other_placed)
-            if difference.differs and key[2] == WEIGHT:
-                how = replace(how, uncounted=uncounted(first, second, key, floors))
-                difference = _compared(how, one_placed, other_placed)
-            found.append(difference)
+            spread = _spread(parts, of_nudged, noise.floor(key))
+            allowed = tolerance_of((*parts, *theirs)) if spread is None else allowed_of(spread)
+            allowed = max(allowed, noise.allowed(key))
+            how = _Measure(key, spread, allowed, noise.floor(key), second.ranks > 1)
+            found.append(_judged(how, one_placed, other_placed, noise))
     return RecordingComparison(
         (str(one), str(other)),
         tuple(found),
@@ -336,6 +340,18 @@ class _Measure:
     floor: float
     names_ranks: bool
     uncounted: Floats | None = None
+
+
+def _judged(how: _Measure, one: Placed, other: Placed, noise: NoiseOfSteps) -> Difference:
+    """Compare a tensor; of a weight leave out what the noise of its gradients explains."""
+    found = _compared(how, one, other)
+    if how.key[2] != WEIGHT:
+        return found
+    if found.differs:
+        counted = _compared(replace(how, uncounted=noise.uncounted(how.key)), one, other)
+        found = counted if counted.differs else replace(counted, explained=found.difference)
+    noise.add(how.key, norm_of(one.whole()), found.explained)
+    return found
 
 
 def _compared(how: _Measure, one: Placed, other: Placed) -> Difference:
