@@ -45,7 +45,7 @@ class _Network(torch.nn.Module):
         self.shift = _Shift()
 
     def forward(self, given: torch.Tensor) -> torch.Tensor:
-        shifted = self.shift(self.down(torch.tanh(self.up(given))))
+        shifted: torch.Tensor = self.shift(self.down(torch.tanh(self.up(given))))
         return shifted - shifted.mean(0)
 
 
@@ -69,15 +69,20 @@ class _Loop:
     optimizer: type[torch.optim.Optimizer] = torch.optim.AdamW
 
 
+def _gradient(parameter: torch.Tensor) -> torch.Tensor:
+    assert parameter.grad is not None
+    return parameter.grad
+
+
 @torch.no_grad()
 def _add_noise(model: _Network, draws: torch.Generator) -> None:
-    largest = max(float(p.grad.abs().max()) for p in model.parameters() if p.grad is not None)
+    largest = max(float(_gradient(p).abs().max()) for p in model.parameters())
     for name, parameter in model.named_parameters():
-        own = 1e-7 * float(parameter.grad.abs().max())
+        own = 1e-7 * float(_gradient(parameter).abs().max())
         if name in ("shift.bias", "down.bias"):
             parameter.grad, own = torch.zeros(WIDTH), 1e-9 * largest
-        parameter.grad += own * torch.randn(parameter.shape, generator=draws)
-    model.up.weight.grad[:, BLIND] = 1e-10 * largest * torch.randn(ROWS, generator=draws)
+        _gradient(parameter).add_(own * torch.randn(parameter.shape, generator=draws))
+    _gradient(model.up.weight)[:, BLIND] = 1e-10 * largest * torch.randn(ROWS, generator=draws)
 
 
 def _record(folder: Path, loop: _Loop) -> Path:
@@ -144,14 +149,13 @@ def _wrong_start(model: _Network) -> None:
 
 def _one_of_the_wrong_sign(model: _Network) -> None:
     """Turn a gradient that is too small for a difference of its tensor, and larger than noise."""
-    gradient = model.down.weight.grad
-    assert gradient is not None
+    gradient = _gradient(model.down.weight)
     gradient[2, 2] = -8e-5 * gradient.square().mean().sqrt()
 
 
 def _one_of_the_right_sign(model: _Network) -> None:
     _one_of_the_wrong_sign(model)
-    model.down.weight.grad[2, 2] *= -1
+    _gradient(model.down.weight)[2, 2] *= -1
 
 
 FAULTS = {
