@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mimokit.experiment.culprit.first import TOLERANCE, allowed_of
-from mimokit.experiment.culprit.placed import Placed, distances, norm_of, placed
+from mimokit.experiment.culprit.placed import Placed, Shape, distances, norm_of, placed
 from mimokit.experiment.culprit.recorded import (
     BEFORE,
     GRADIENT,
@@ -70,7 +70,7 @@ class NoiseOfSteps:
             return 0.0
         return allowed_of(math.sqrt(self._explained[key[0] - 1] / squares))
 
-    def uncounted(self, key: Key) -> Floats:
+    def uncounted(self, key: Key, shape: Shape) -> Floats:
         """Return by how much each entry of a weight may differ, since its gradients do.
 
         Adam divides a gradient by its size: where two differ by a share of their size, so do the
@@ -78,28 +78,28 @@ class NoiseOfSteps:
         nothing. More than what is allowed of a gradient is no noise, and excuses nothing.
         """
         step, call, _, name = key
-        before = self._pair((0, 0, BEFORE, name))
-        noise, gradient, update, total = np.zeros((4, 1))
+        before = self._pair((0, 0, BEFORE, name), shape)
+        noise = gradient = update = total = np.zeros(shape)
         for earlier in range(step + 1):
-            after = self._pair((earlier, call, WEIGHT, name))
+            after = self._pair((earlier, call, WEIGHT, name), shape)
             of_gradient = earlier, call, GRADIENT, name
-            gradients = self._pair(of_gradient)
+            gradients = self._pair(of_gradient, shape)
             if gradients is not None:
                 noise = np.maximum(noise, np.minimum(_apart(*gradients), self._most(of_gradient)))
                 gradient = np.maximum(gradient, _largest(*gradients))
             if before is not None and after is not None:
                 update = np.maximum(update, _largest_update(before, after))
-                share = np.divide(noise, gradient, out=np.zeros_like(update), where=gradient > 0)
+                share = np.divide(noise, gradient, out=np.zeros(shape), where=gradient > 0)
                 total = total + np.minimum(TIMES * share, MOST) * update
             before = after
         return np.nan_to_num(total, nan=0.0, posinf=0.0)
 
-    def _pair(self, key: Key) -> Pair | None:
-        """Return a tensor of both, or None."""
+    def _pair(self, key: Key, shape: Shape) -> Pair | None:
+        """Return a tensor that both have in this shape, or None."""
         if key not in self._first.parts or key not in self._second.parts:
             return None
         one, other = placed(self._first.parts[key], self._second.parts[key])
-        if one is None or other is None or one.shape != other.shape:
+        if one is None or other is None or not one.shape == other.shape == shape:
             return None
         return one, other
 

@@ -348,7 +348,7 @@ def _judged(how: _Measure, one: Placed, other: Placed, noise: NoiseOfSteps) -> D
     if how.key[2] != WEIGHT:
         return found
     if found.differs:
-        counted = _compared(replace(how, uncounted=noise.uncounted(how.key)), one, other)
+        counted = _compared(replace(how, uncounted=noise.uncounted(how.key, one.shape)), one, other)
         found = counted if counted.differs else replace(counted, explained=found.difference)
     noise.add(how.key, norm_of(one.whole()), found.explained)
     return found

@@ -25,14 +25,15 @@ BLIND = 3
 
 
 class _Shift(torch.nn.Module):
-    """Adds a bias."""
+    """Adds a bias, as often as a number says."""
 
     def __init__(self) -> None:
         super().__init__()
         self.bias = torch.nn.Parameter(torch.linspace(-1, 1, WIDTH))
+        self.times = torch.nn.Parameter(torch.tensor(1.0))
 
     def forward(self, given: torch.Tensor) -> torch.Tensor:
-        return given + self.bias
+        return given + self.times * self.bias
 
 
 class _Network(torch.nn.Module):
@@ -79,8 +80,8 @@ def _add_noise(model: _Network, draws: torch.Generator) -> None:
     largest = max(float(_gradient(p).abs().max()) for p in model.parameters())
     for name, parameter in model.named_parameters():
         own = 1e-7 * float(_gradient(parameter).abs().max())
-        if name in ("shift.bias", "down.bias"):
-            parameter.grad, own = torch.zeros(WIDTH), 1e-9 * largest
+        if name.startswith("shift") or name == "down.bias":
+            parameter.grad, own = torch.zeros_like(parameter), 1e-9 * largest
         _gradient(parameter).add_(own * torch.randn(parameter.shape, generator=draws))
     _gradient(model.up.weight)[:, BLIND] = 1e-10 * largest * torch.randn(ROWS, generator=draws)
 
