@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.shared_cluster import SharedCluster
 
 
-# jsonschema, which nbformat and altair import, would parse a grammar of URIs for 0.8 s of CPU, and no
+# jsonschema, which nbformat and altair import, would parse a grammar of URIs for 0.8 s of CPU; no
 # schema here has that format.
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 gc.disable()  # while the tests are imported: nothing of that is garbage
