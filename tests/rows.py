@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
-
-Row = TypeVar("Row")
 
 
 def table(file: Path) -> dict[str, Any]:
@@ -18,10 +16,10 @@ def table(file: Path) -> dict[str, Any]:
 
 
 def each(
-    subtests: pytest.Subtests, rows: Mapping[str, Row], check: Callable[[Row], object]
+    subtests: pytest.Subtests, rows: Mapping[str, Sequence[Any]], check: Callable[..., object]
 ) -> None:
-    """Check every row on its own."""
+    """Give the values of every row to a check."""
     assert rows
     for name, row in rows.items():
         with subtests.test(name):
-            check(row)
+            check(*row)

@@ -83,7 +83,7 @@ def check(name: str, row: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("group", ROWS)
 def test_is_refused_in_a_sentence(group: str, subtests: pytest.Subtests) -> None:
-    each(subtests, {name: (name, row) for name, row in ROWS[group].items()}, lambda r: check(*r))
+    each(subtests, {name: (name, row) for name, row in ROWS[group].items()}, check)
 
 
 def test_a_row_that_expects_something_else_fails() -> None:

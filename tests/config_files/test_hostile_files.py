@@ -35,6 +35,7 @@ from mimokit.config_files.loading import _stand_in
 from mimokit.prediction.calibration import load_calibration
 from mimokit.prediction.hardware import load_hardware
 from tests.config.sections import network, only, problems, put, sections
+from tests.rows import each
 
 ALIASES = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 10)}]\n" for level in range(1, 10)
@@ -73,50 +74,48 @@ def refusal(path: str | os.PathLike[str]) -> str:
     return sentence
 
 
-@pytest.mark.parametrize("where", BOMBS)
-def test_a_text_that_stands_for_more_than_a_config_holds(where: str, tmp_path: Path) -> None:
-    path = tmp_path / "bomb.yaml"
-    path.write_text(BOMBS[where])
-    assert f"it has more than {MOST_VALUES:,} values" in refusal(path)
+DEEP = {
+    "open brackets": "a: " + "[" * 10_000,
+    "brackets": "a: " + "[" * 1000 + "]" * 1000,
+    "mappings": "{a: " * 5000,
+    "blocks": "".join(f"{'  ' * level}a:\n" for level in range(200)),
+    "aliases of aliases": CHAINED,
+}
+TEXTS = {
+    **{name: (text, f"it has more than {MOST_VALUES:,} values") for name, text in BOMBS.items()},
+    **{name: (text, f"nested more than {MOST_LEVELS} levels deep") for name, text in DEEP.items()},
+    **{
+        said: (text, said)
+        for said, text in {
+            "line 1: an alias names what it is part of": "model: &a {x: *a}\n",
+            "an alias names what it is part of": "a: &a {<<: *a}\n",
+            "line 2: it has the tag": "model:\n  x: !!python/object/apply:os.system [touch {}]\n",
+            "the tag !!python/name:os.system, and no tag is read": (
+                "model: !!python/name:os.system\n"
+            ),
+            "it has the tag !mine": "model: !mine {a: 1}\n",
+            "line 2: it has half a character": 'model:\n  x: "\\ud800"\n',
+            "line 5: the key x is written twice": "b: &b {k: 1}\na:\n  <<: *b\n  x: 1\n  x: 2\n",
+            "duplicate key": "a: 1\n0x1: 2\n1: 3\n",
+            "line 4: the key a is written twice": "sweep:\n  layout:\n    a: {}\n    a: {}\n",
+            "it is not YAML (Exceeds the limit": "data: {base_batch_size: " + "9" * 5000 + "}\n",
+        }.items()
+    },
+}
+"""Name -> a text, and words of the sentence that refuses it."""
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "a: " + "[" * 10_000,
-        "a: " + "[" * 1000 + "]" * 1000,
-        "{a: " * 5000,
-        "".join(f"{'  ' * level}a:\n" for level in range(200)),
-        CHAINED,
-    ],
-    ids=["open brackets", "brackets", "mappings", "blocks", "aliases of aliases"],
-)
-def test_deep_nesting(text: str, tmp_path: Path) -> None:
-    path = tmp_path / "deep.yaml"
-    path.write_text(text)
-    assert f"it is nested more than {MOST_LEVELS} levels deep" in refusal(path)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("model: &a {x: *a}\n", "line 1: an alias names what it is part of"),
-        ("a: &a {<<: *a}\n", "line 1: an alias names what it is part of"),
-        ("model:\n  x: !!python/object/apply:os.system [touch {}]\n", "line 2: it has the tag"),
-        ("model: !!python/name:os.system\n", "the tag !!python/name:os.system, and no tag is read"),
-        ("model: !mine {a: 1}\n", "it has the tag !mine"),
-        ('model:\n  x: "\\ud800"\n', "line 2: it has half a character"),
-        ("b: &b {k: 1}\na:\n  <<: *b\n  x: 1\n  x: 2\n", "line 5: the key x is written twice"),
-        ("a: 1\n0x1: 2\n1: 3\n", "duplicate key"),
-        ("sweep:\n  layout:\n    a: {}\n    a: {}\n", "line 4: the key a is written twice"),
-        ("data: {base_batch_size: " + "9" * 5000 + "}\n", "it is not YAML (Exceeds the limit"),
-    ],
-)
-def test_texts_that_say_too_little_or_too_much(text: str, expected: str, tmp_path: Path) -> None:
+def test_texts_that_are_no_config(tmp_path: Path, subtests: pytest.Subtests) -> None:
     path = tmp_path / "bad.yaml"
-    path.write_text(text.replace("{}]", f"{tmp_path / 'executed'}]"))
-    assert expected in refusal(path)
+
+    def check(text: str, said: str) -> None:
+        path.write_text(text.replace("{}]", f"{tmp_path / 'executed'}]"))
+        assert said in refusal(path)
+
+    each(subtests, TEXTS, check)
     assert not (tmp_path / "executed").exists()
+    with pytest.raises(AssertionError):
+        check("model: !mine {a: 1}\n", "it has the tag !yours")
 
 
 def test_what_has_no_place_in_a_config_is_still_told() -> None:
@@ -140,72 +139,83 @@ def test_aliases_and_merge_keys_of_a_real_file_are_read(tmp_path: Path) -> None:
     assert config.model.get_parallelism("language_module").data_parallel == 2
 
 
-@pytest.fixture
-def unreadable(tmp_path: Path) -> dict[str, tuple[str, str]]:
+Unreadable = dict[str, tuple[str, str]]
+
+
+@pytest.fixture(scope="module")
+def unreadable(tmp_path_factory: pytest.TempPathFactory) -> Unreadable:
     """Kind -> (a path, what the sentence says of it)."""
-    os.mkfifo(tmp_path / "pipe.yaml")
+    folder = tmp_path_factory.mktemp("unreadable")
+    os.mkfifo(folder / "pipe.yaml")
     listening = socket.socket(socket.AF_UNIX)
-    listening.bind(str(tmp_path / "socket.yaml"))
+    listening.bind(str(folder / "socket.yaml"))
     listening.close()
-    (tmp_path / "large.yaml").write_text("#" * (MOST_CHARACTERS + 1))
-    (tmp_path / "keys.yaml").write_text("".join(f"key{number}: 1\n" for number in range(100_000)))
-    (tmp_path / "line.yaml").write_text("a: " + "!" * MOST_IN_A_LINE)
-    with (tmp_path / "sparse.yaml").open("wb") as file:
+    (folder / "large.yaml").write_text("#" * (MOST_CHARACTERS + 1))
+    (folder / "keys.yaml").write_text("".join(f"key{number}: 1\n" for number in range(100_000)))
+    (folder / "line.yaml").write_text("a: " + "!" * MOST_IN_A_LINE)
+    with (folder / "sparse.yaml").open("wb") as file:
         file.truncate(2**40)
-    (tmp_path / "loop.yaml").symlink_to("loop.yaml")
+    (folder / "loop.yaml").symlink_to("loop.yaml")
     special = "it is a pipe, a socket or a device"
     large = f"it has more than {MOST_CHARACTERS:,} characters"
     return {
-        "pipe": (str(tmp_path / "pipe.yaml"), special),
-        "socket": (str(tmp_path / "socket.yaml"), "cannot be read"),
+        "pipe": (str(folder / "pipe.yaml"), special),
+        "socket": (str(folder / "socket.yaml"), "cannot be read"),
         "device": ("/dev/zero", special),
-        "large": (str(tmp_path / "large.yaml"), large),
-        "100,000 keys": (str(tmp_path / "keys.yaml"), large),
-        "long line": (str(tmp_path / "line.yaml"), "a line has more than 65,536 characters"),
-        "a terabyte": (str(tmp_path / "sparse.yaml"), large),
+        "large": (str(folder / "large.yaml"), large),
+        "100,000 keys": (str(folder / "keys.yaml"), large),
+        "long line": (str(folder / "line.yaml"), "a line has more than 65,536 characters"),
+        "a terabyte": (str(folder / "sparse.yaml"), large),
         "zero byte": ("a\0b.yaml", "no file can have this name"),
         "half a character": ("a\ud800.yaml", "no file can have this name"),
-        "link to itself": (str(tmp_path / "loop.yaml"), "symbolic links"),
+        "link to itself": (str(folder / "loop.yaml"), "symbolic links"),
     }
 
 
-KINDS = (
-    "pipe", "socket", "device", "large", "100,000 keys", "long line", "a terabyte",
-    "zero byte", "half a character", "link to itself",
-)  # fmt: skip
-NO_FILES = [kind for kind in KINDS if kind not in ("large", "100,000 keys", "long line")]
+TEXTS_OF_SIZE = {"large", "100,000 keys", "long line"}
+"""Kinds that other readers may read."""
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_is_no_file_of_a_config(kind: str, unreadable: dict[str, tuple[str, str]]) -> None:
-    path, expected = unreadable[kind]
-    assert expected in refusal(path)
+def test_what_is_no_file_of_a_config(unreadable: Unreadable, subtests: pytest.Subtests) -> None:
+    def check(path: str, said: str) -> None:
+        assert said in refusal(path)
+
+    each(subtests, unreadable, check)
+    with pytest.raises(AssertionError):
+        check("/dev/zero", "symbolic links")
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "half a character"])
 def test_a_parent_that_is_no_file_of_a_config(
-    kind: str, unreadable: dict[str, tuple[str, str]], tmp_path: Path
+    unreadable: Unreadable, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    path, expected = unreadable[kind]
     child = tmp_path / "child.yaml"
-    child.write_text(f'extends: "{path}"\n'.replace("\0", "\\0"))
-    found = refusal(child)
-    assert expected in found
-    assert f"({child} extends " in found
+
+    def check(path: str, said: str) -> None:
+        child.write_text(f'extends: "{path}"\n'.replace("\0", "\\0"))
+        found = refusal(child)
+        assert said in found
+        assert f"({child} extends " in found
+
+    written = {kind: row for kind, row in unreadable.items() if kind != "half a character"}
+    each(subtests, written, check)
+    with pytest.raises(AssertionError):
+        check("/dev/zero", "symbolic links")
 
 
-@pytest.mark.parametrize("kind", NO_FILES)
-@pytest.mark.parametrize(
-    "read",
-    [from_hf, read_layout_file, load_hardware, load_calibration],
-    ids=["Hugging Face", "layout", "hardware", "calibration"],
-)
+READERS = (from_hf, read_layout_file, load_hardware, load_calibration)
+
+
+@pytest.mark.parametrize("read", READERS, ids=lambda read: read.__name__)
 def test_no_reader_waits_for_what_is_no_file(
-    read: Any, kind: str, unreadable: dict[str, tuple[str, str]]
+    read: Any, unreadable: Unreadable, subtests: pytest.Subtests
 ) -> None:
-    with pytest.raises(ConfigError) as caught:
-        read(unreadable[kind][0])
-    assert len(caught.value.problems) == 1
+    def check(path: str, said: str) -> None:
+        with pytest.raises(ConfigError) as caught:
+            read(path)
+        only(caught.value.problems)
+
+    none = {kind: row for kind, row in unreadable.items() if kind not in TEXTS_OF_SIZE}
+    each(subtests, none, check)
 
 
 def test_a_file_that_grew_is_read_to_the_limit(tmp_path: Path) -> None:
@@ -216,30 +226,34 @@ def test_a_file_that_grew_is_read_to_the_limit(tmp_path: Path) -> None:
         read_text_file(path, most=9)
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "expected"),
-    [
-        ("data.num_microbatches", LARGEST_NUMBER + 1, "it must be at most 9007199254740992"),
-        ("data.base_batch_size", 10**59, "it must be at most"),
-        ("data.base_batch_size", 10**5000, "is a number of more than 60 digits"),
-        ("data.base_batch_size", -(10**5000), "is a number of more than 60 digits"),
-        ("data.base_batch_size", 1e300, "base_batch_size is 1e+300; write a whole number"),
-        ("runtime.learning_rate", 10**400, "learning_rate is a number of more than 60 digits"),
-        ("runtime.learning_rate", float("inf"), "write a finite number"),
-        ("runtime.learning_rate", float("nan"), "write a finite number"),
-        ("model.special_token_ids.images", 2**64, "it must be at most"),
-        ("model.module_architectures.images.num_channels", 2**31, "it must be at most 2147483647"),
-        ("model.module_architectures.images.merge_size", 64, "no multiple of 64 x 64"),
-        ("model.module_architectures.images.hidden_size", 10**60, "it must be at most"),
-        ("model.module_architectures.images.hidden_size", int("9" * 4000), "more than 60 digits"),
-        ("k" * 100_000, 1, "unknown key kkk"),
-    ],
-    ids=lambda value: value[:50] if isinstance(value, str) else "number",
-)
-def test_numbers_that_nothing_has(path: str, value: object, expected: str) -> None:
-    sentence = only(problems(put(sections(), path, value))).sentence
-    assert expected in sentence
-    assert len(sentence) < 400
+NETWORK = "model.module_architectures.images"
+NUMBERS = {
+    "one too many": ("data.num_microbatches", LARGEST_NUMBER + 1, "at most 9007199254740992"),
+    "10**59": ("data.base_batch_size", 10**59, "it must be at most"),
+    "10**5000": ("data.base_batch_size", 10**5000, "is a number of more than 60 digits"),
+    "-10**5000": ("data.base_batch_size", -(10**5000), "is a number of more than 60 digits"),
+    "1e300": ("data.base_batch_size", 1e300, "base_batch_size is 1e+300; write a whole number"),
+    "a rate": ("runtime.learning_rate", 10**400, "learning_rate is a number of more than 60"),
+    "infinity": ("runtime.learning_rate", float("inf"), "write a finite number"),
+    "nan": ("runtime.learning_rate", float("nan"), "write a finite number"),
+    "a token": ("model.special_token_ids.images", 2**64, "it must be at most"),
+    "channels": (f"{NETWORK}.num_channels", 2**31, "it must be at most 2147483647"),
+    "merged": (f"{NETWORK}.merge_size", 64, "no multiple of 64 x 64"),
+    "a size": (f"{NETWORK}.hidden_size", 10**60, "it must be at most"),
+    "digits": (f"{NETWORK}.hidden_size", int("9" * 4000), "more than 60 digits"),
+    "a long key": ("k" * 100_000, 1, "unknown key kkk"),
+}
+
+
+def test_numbers_that_nothing_has(subtests: pytest.Subtests) -> None:
+    def check(path: str, value: object, said: str) -> None:
+        sentence = only(problems(put(sections(), path, value))).sentence
+        assert said in sentence
+        assert len(sentence) < 400
+
+    each(subtests, NUMBERS, check)
+    with pytest.raises(AssertionError):
+        check("data.base_batch_size", 10**59, "write a finite number")
 
 
 def test_many_wrong_values_are_told_up_to_a_number() -> None:
