@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -180,22 +180,44 @@ def rows(sizes: ModuleSizes) -> list[ModuleSizes]:
     ]
 
 
-def wrong_rules(rules: Sequence[SizeRule], pairs: Sequence[PairRule]) -> set[str]:
-    """Return the rules of which an array of layouts says otherwise than brute force."""
-    rng, wrong = np.random.default_rng(0), set()
+class Drawn(NamedTuple):
+    """Layouts of a module and of one next to it, as arrays and one by one."""
+
+    facts: ModuleFacts
+    between: PairFacts
+    sizes: ModuleSizes
+    other: ModuleSizes
+    alone: list[ModuleSizes]
+    others: list[ModuleSizes]
+
+
+def drawn(count: int) -> Iterator[Drawn]:
+    rng = np.random.default_rng(0)
     for number in range(MODULES):
         facts = some_facts(rng)
-        between = PairFacts(
-            MODES[number % 3], "m", "language", bool(number % 2), int(rng.choice([0, 24, 60]))
-        )
-        sizes, other = (some_sizes(rng, SIZES_OF_EACH) for _ in range(2))
-        alone, others = rows(sizes), rows(other)
+        batch = int(rng.choice([0, 24, 60]))
+        between = PairFacts(MODES[number % 3], "m", "language", bool(number % 2), batch)
+        sizes, other = some_sizes(rng, count), some_sizes(rng, count)
+        yield Drawn(facts, between, sizes, other, rows(sizes), rows(other))
+
+
+@functools.cache
+def few() -> list[Drawn]:
+    return list(drawn(60))
+
+
+def wrong_rules(
+    layouts: Iterable[Drawn], rules: Sequence[SizeRule], pairs: Sequence[PairRule]
+) -> set[str]:
+    """Return the rules of which an array of layouts says otherwise than brute force."""
+    wrong = set()
+    for facts, between, sizes, other, alone, others in layouts:
         for rule in rules:
-            found = np.broadcast_to(rule.holds(sizes, facts), SIZES_OF_EACH)
+            found = np.broadcast_to(rule.holds(sizes, facts), len(alone))
             if found.tolist() != [BRUTE[rule.name](facts, one) for one in alone]:
                 wrong.add(rule.name)
         for pair in pairs:
-            found = np.broadcast_to(pair.holds(sizes, other, between), SIZES_OF_EACH)
+            found = np.broadcast_to(pair.holds(sizes, other, between), len(alone))
             brute = BRUTE_PAIRS[pair.name]
             if found.tolist() != [brute(between, *two) for two in zip(alone, others, strict=True)]:
                 wrong.add(f"pair {pair.name}")
@@ -205,29 +227,22 @@ def wrong_rules(rules: Sequence[SizeRule], pairs: Sequence[PairRule]) -> set[str
 def test_the_table_is_what_brute_force_finds() -> None:
     assert [rule.name for rule in RULES] == list(BRUTE)
     assert {rule.name for rule in PAIR_RULES} == set(BRUTE_PAIRS)
-    assert wrong_rules(RULES, PAIR_RULES) == set()
+    assert wrong_rules(drawn(SIZES_OF_EACH), RULES, PAIR_RULES) == set()
 
 
-@pytest.fixture
-def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.config.test_layout_rules.SIZES_OF_EACH", 60)
-
-
-@pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_a_planted_fault_in_a_rule_is_found(rule: SizeRule) -> None:
     for holds in (lambda sizes, facts: True, lambda sizes, facts: rule.holds(sizes, facts) == 0):
-        assert wrong_rules([replace(rule, holds=holds)], ()) == {rule.name}
+        assert wrong_rules(few(), [replace(rule, holds=holds)], ()) == {rule.name}
 
 
-@pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("rule", PAIR_RULES, ids=lambda rule: rule.name)
 def test_a_planted_fault_in_a_rule_of_two_modules_is_found(rule: PairRule) -> None:
     for holds in (
         lambda sizes, other, facts: True,
         lambda sizes, other, facts: rule.holds(sizes, other, facts) == 0,
     ):
-        assert wrong_rules((), [replace(rule, holds=holds)]) == {f"pair {rule.name}"}
+        assert wrong_rules(few(), (), [replace(rule, holds=holds)]) == {f"pair {rule.name}"}
 
 
 NEIGHBOURS = [
@@ -241,11 +256,10 @@ NEIGHBOURS = [
 ]
 
 
-@pytest.mark.usefixtures("few")
 @pytest.mark.parametrize(("name", "holds"), NEIGHBOURS, ids=lambda one: str(one)[:20])
 def test_a_rule_that_is_almost_right_is_found(name: str, holds: Any) -> None:
     rule = next(one for one in RULES if one.name == name)
-    assert wrong_rules([replace(rule, holds=holds)], ()) == {name}
+    assert wrong_rules(few(), [replace(rule, holds=holds)], ()) == {name}
 
 
 def test_one_layout_reads_the_row_that_a_million_read() -> None:
