@@ -35,8 +35,8 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "batch_split fan-out": lambda: charts.batch_split(plan((8, 1), (1, 8))),
     "batch_split of 256 ranks": lambda: charts.batch_split(plan((1, 256), (8, 32))),
     "frame_balance": lambda: charts.frame_balance(FRAMES),
-    "frame_balance of 256 ranks": lambda: charts.frame_balance(
-        plan_frames(range(512), 256, home=[frame // 2 for frame in range(512)])
+    "frame_balance of 128 ranks": lambda: charts.frame_balance(
+        plan_frames(range(256), 128, home=[frame // 2 for frame in range(256)])
     ),
     "frame_balance without frames": lambda: charts.frame_balance(plan_frames([], 3, home=[])),
     "loss": lambda: charts.loss(STEPS),

@@ -105,6 +105,13 @@ def test_pale_bars_are_those_that_do_not_differ(runs: Runs) -> None:
     assert found["slow_rank"]["against"].startswith("-")
 
 
+@pytest.fixture
+def no_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out of pages what draws their charts again; bundling it takes seconds."""
+    monkeypatch.setattr("vl_convert.javascript_bundle", lambda snippet, vl_version: snippet)
+
+
+@pytest.mark.usefixtures("no_script")
 def test_runs_that_did_not_complete_are_named_and_neither_best_nor_worst(tmp_path: Path) -> None:
     for name, seconds, status in (
         ("dead_fast", 0.001, "failed"),
@@ -210,12 +217,10 @@ def test_the_page_holds_everything_and_needs_no_network(runs: Runs) -> None:
     assert "vegaEmbed" in page or "vega-embed" in page
 
 
-def test_a_page_of_runs_that_measured_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("no_script")
+def test_a_page_of_runs_that_measured_nothing(tmp_path: Path) -> None:
     (tmp_path / "failed").mkdir()
     (tmp_path / "failed" / "error.json").write_text('{"type": "RankDied", "message": "gone"}')
-    monkeypatch.setattr("vl_convert.javascript_bundle", lambda snippet, vl_version: snippet)
     page = charts.report(load_runs(tmp_path))
     assert "nothing to compare" in page
     assert "RankDied: gone" in page

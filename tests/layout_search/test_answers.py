@@ -178,21 +178,20 @@ def test_why_not_refuses_sizes_that_are_no_counts(result: SearchResult, size: An
         result.why_not(layout("colocated", ParallelSizes(size), ParallelSizes()))
 
 
-def test_constraints_are_kept() -> None:
+def test_constraints_are_kept(result: SearchResult) -> None:
     rules = Constraints(
         modes=("heterogeneous",),
         least_gpus=8,
         sizes={"language": {"tensor_parallel": (2,)}, "*": {"recompute": ("full",)}},
     )
-    result = found(constraints=rules)
-    for one in result.top(100):
+    kept = found(constraints=rules)
+    for one in kept.top(100):
         own = one.layout.modules["language"]
         assert (one.layout.mode, one.layout.gpus, own.tensor) == ("heterogeneous", 8, 2)
         assert own.recompute == 2
     inside = found(constraints=Constraints(modes=("homogeneous",), least_gpus=8))
     assert {one.layout.gpus for one in inside.top(100)} == {8}
-    free = found()
-    assert "was left out" in result.why_not(free.best.layout).text
+    assert "was left out" in kept.why_not(result.best.layout).text
 
 
 def test_a_model_that_fits_nowhere_says_how_many_gpus_would_do() -> None:

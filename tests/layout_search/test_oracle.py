@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from typing import Any
 
@@ -152,6 +153,15 @@ WIDE_OWN = {
 WIDE_ENCODER = {**WIDE_OWN, "virtual": (1,), "micro_batch": (1,), "pipeline": (1,)}
 
 
+@functools.cache
+def wide() -> tuple[SearchTask, Brute]:
+    """Return a search of these sizes that finds what brute force finds, and that."""
+    task = a_task(constraints=constraints_of(WIDE_OWN, WIDE_ENCODER))
+    expected = brute_force(task, WIDE_OWN, WIDE_ENCODER)
+    assert compare(task, expected) == []
+    return task, expected
+
+
 @pytest.mark.parametrize(
     "reason",
     [
@@ -161,9 +171,7 @@ WIDE_ENCODER = {**WIDE_OWN, "virtual": (1,), "micro_batch": (1,), "pipeline": (1
     ],
 )
 def test_a_rule_that_sees_nothing_is_caught(reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    task = a_task(constraints=constraints_of(WIDE_OWN, WIDE_ENCODER))
-    expected = brute_force(task, WIDE_OWN, WIDE_ENCODER)
-    assert compare(task, expected) == []
+    task, expected = wide()
     left = tuple(rule for rule in SEARCH_RULES if rule.reason != reason)
     assert len(left) == len(SEARCH_RULES) - 1
     monkeypatch.setattr(candidates_file, "SEARCH_RULES", left)
@@ -176,6 +184,8 @@ def test_a_rule_that_sees_nothing_is_caught(reason: str, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("encoders", [0, 1, 2])
 def test_arrays_give_what_single_layouts_give(experts: int, encoders: int) -> None:
     sizes = {"*": {"optimizer_instances": (1, 2), "recompute": ("none", "full")}}
+    if encoders > 1:  # 60 rows are drawn of however many
+        sizes |= {"clips": {"tensor_parallel": (1, 2), "recompute": ("full",)}}
     task = a_task(
         model=model(experts, encoders=encoders), gpus=8, constraints=Constraints(sizes=sizes)
     )
@@ -201,8 +211,8 @@ def scanned(task: SearchTask) -> Scan:
 
 @pytest.mark.parametrize("objective", ["step_time", "cost", "memory"])
 def test_the_objective_decides(objective: str) -> None:
-    task = a_task(constraints=constraints_of(WIDE_OWN, WIDE_ENCODER))
-    expected = brute_force(task, WIDE_OWN, WIDE_ENCODER).fitting
+    task, brute = wide()
+    expected = brute.fitting
     measure = {
         "step_time": lambda one: one.seconds,
         "cost": lambda one: one.seconds * one.layout.gpus,

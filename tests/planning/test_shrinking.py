@@ -69,25 +69,36 @@ def _missing(config: ExperimentConfig) -> frozenset[str]:
     return kinds_of(plan_layout(config)) - kinds
 
 
-@settings(max_examples=25, deadline=None)
-@given(large_layouts())
-@example(ONE_REPLICA_OF_SIX)  # of few ranks one has what those of many lack
-@example(SIX_STAGES)  # it has few ranks, and none with fewer has all that it has
-def test_no_kind_of_a_large_layout_is_lost(config: ExperimentConfig) -> None:
-    assert not _missing(config)
+FEW_AND_MANY = pytest.mark.parametrize("examples", [6, pytest.param(60, marks=pytest.mark.beyond)])
 
 
-@settings(max_examples=10, deadline=None)
-@given(st.integers(0, 10_000))
-@example(882)  # rows of inner layers, which the first chunk of a pipeline adds
-@example(6832)  # the last layer of an encoder is an inner one
-def test_nor_of_one_that_runs_and_the_small_one_runs_too(number: int) -> None:
-    config = numbered_config(number)
-    config.strategy = None
-    assert not _missing(config)
-    for small in shrunk(config):
-        plan_layout(small)
-        assert small.total_world_size <= config.total_world_size
+@FEW_AND_MANY
+def test_no_kind_of_a_large_layout_is_lost(examples: int) -> None:
+    @settings(max_examples=examples)
+    @given(large_layouts())
+    @example(ONE_REPLICA_OF_SIX)  # of few ranks one has what those of many lack
+    @example(SIX_STAGES)  # it has few ranks, and none with fewer has all that it has
+    def loses_nothing(config: ExperimentConfig) -> None:
+        assert not _missing(config)
+
+    loses_nothing()
+
+
+@FEW_AND_MANY
+def test_nor_of_one_that_runs_and_the_small_one_runs_too(examples: int) -> None:
+    @settings(max_examples=examples // 2)
+    @given(st.integers(0, 10_000))
+    @example(882)  # rows of inner layers, which the first chunk of a pipeline adds
+    @example(6832)  # the last layer of an encoder is an inner one
+    def loses_nothing(number: int) -> None:
+        config = numbered_config(number)
+        config.strategy = None
+        assert not _missing(config)
+        for small in shrunk(config):
+            plan_layout(small)
+            assert small.total_world_size <= config.total_world_size
+
+    loses_nothing()
 
 
 def test_what_is_lost_with_fewer_ranks_is_said() -> None:

@@ -115,13 +115,13 @@ def test_a_file_that_is_no_notebook(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "is not a notebook" in capsys.readouterr().err
 
 
-def test_the_command_exits_with_the_status(tmp_path: Path) -> None:
+def test_the_command_returns_the_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What the process exits with, as the interrupted one shows."""
     file = write_notebook(tmp_path, "raise SystemError('no')")
-    command = [sys.executable, "-m", "mimokit_widgets.notebooks.execute", str(file), "--output"]
-    done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True)
-    assert done.returncode == 1
-    assert done.stdout.startswith("    0 s  Running ")
-    assert done.stdout.rstrip().endswith("small.html")
+    assert main([str(file), "--output", str(tmp_path)]) == 1
+    told = capsys.readouterr().out
+    assert told.startswith("    0 s  Running ")
+    assert told.rstrip().endswith("small.html")
 
 
 def test_ctrl_c_interrupts_the_cell_and_still_leaves_the_page(tmp_path: Path) -> None:

@@ -48,6 +48,13 @@ def messages(monkeypatch: pytest.MonkeyPatch) -> Messages:
     return sent
 
 
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave runs without a picture when they end; drawing it takes most of a test."""
+    monkeypatch.setattr("mimokit_widgets.live_monitor.final_picture", lambda *_: {})
+
+
+@pytest.mark.usefixtures("undrawn")
 def test_every_sample_is_sent_once_and_in_order(messages: Messages) -> None:
     run = FakeRun()
     made = samples()
@@ -72,6 +79,7 @@ def test_every_sample_is_sent_once_and_in_order(messages: Messages) -> None:
     assert len(received) == len(made)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_samples_of_many_threads_all_arrive(messages: Messages) -> None:
     run = FakeRun()
     monitor = LiveMonitor(run)
@@ -86,6 +94,7 @@ def test_samples_of_many_threads_all_arrive(messages: Messages) -> None:
     assert sum(len(message["rows"]) for message in messages) == len(made)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_view_opened_late_gets_the_whole_history() -> None:
     run = FakeRun()
     run.give(samples(iterations=5))
@@ -123,6 +132,7 @@ def test_a_failed_run_says_so_in_one_sentence_and_keeps_what_it_has(messages: Me
     assert "image/svg+xml" in monitor._picture
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_monitor_does_not_keep_a_run_that_is_over(messages: Messages) -> None:
     run = FakeRun()
     monitor, kept = LiveMonitor(run), weakref.ref(run)
@@ -202,6 +212,7 @@ def test_a_picture_that_cannot_be_drawn_does_not_hide_how_the_run_ended(
     }
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_stop_button_stops_the_run_once(messages: Messages) -> None:
     run = FakeRun()
     monitor = LiveMonitor(run)
@@ -264,6 +275,7 @@ def test_the_page_that_stays_holds_every_row_and_asks_for_nothing(messages: Mess
     assert external_references(page) == []
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_page_in_the_middle_of_a_run_says_where_it_was(messages: Messages) -> None:
     run = FakeRun()
     monitor = LiveMonitor(run)

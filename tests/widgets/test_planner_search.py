@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -35,6 +35,28 @@ def searched(driver: Driver, gpus: str = "") -> Driver:
 @pytest.fixture(scope="module")
 def result() -> SearchResult:
     return mimokit.search(load_preset("llava_7b_colocated"), gpus=8)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _each_search_once() -> Iterator[None]:
+    """Keep what searches with the same arguments found: most tests search one preset."""
+    import mimokit.layout_search as room
+
+    own, found = room.search, dict[str, SearchResult]()
+
+    def search(config: Any, *, progress: Any = None, cancelled: Any = None, **more: Any) -> Any:
+        if cancelled is not None and cancelled():
+            return own(config, progress=progress, cancelled=cancelled, **more)
+        key = f"{config.to_yaml()} {sorted(more.items())}"
+        if key not in found:
+            found[key] = own(config, progress=progress, cancelled=cancelled, **more)
+        elif progress is not None:
+            progress(SearchProgress(1.0, found[key].evaluated, 0.0))
+        return found[key]
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(room, "search", search)
+        yield
 
 
 def slow(monkeypatch: pytest.MonkeyPatch, until: threading.Event) -> None:
