@@ -16,6 +16,7 @@ import mimokit
 from mimokit.cli import layout_commands
 from mimokit.cli.main import app
 from mimokit.layout_search import SearchProgress
+from tests.rows import rows
 
 PRESET = "preset:llava_7b_heterogeneous"
 SAMPLES = ["--seq-length", "4096", "--global-batch", "16"]
@@ -138,29 +139,27 @@ def test_search_as_json() -> None:
     assert found["complete"]
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["search", "llama-3.2-1b", "--gpus", "0", *SAMPLES], "gpus is 0"),
-        (["search", "llama-3.2-2b", "--gpus", "8", *SAMPLES], "did you mean"),
-        (["search", "llama-3.2-1b", "--gpus", "8"], "give seq_length and global_batch_size"),
-        (["search", "llama-3.2-1b", "--gpus", "8", "--seq-length", "9"], "give --global-batch"),
-        (["search", "llama-3.1-405b", "--gpus", "8", *SAMPLES], "GPUs would do"),
-        (["search", PRESET, "--gpus", "8", "--gpu", "h1000"], "h100"),
-        (["search", PRESET, "--gpus", "8", "--mode", "mixed"], "Mode 'mixed': it does not exist"),
-        (["predict", PRESET, "--gpu", "b1000"], "GPU 'b1000': it does not exist"),
-        (["predict", "nothing.py"], "cannot be read"),
-        (["import", "nothing.sh"], "cannot be read"),
-        (["export", PRESET, "--to", "toml"], "'toml': it does not exist"),
-        (["export", "preset:llava_7b_colocated", "--to", "bridge"], "this layout is colocated"),
-        (["export", PRESET, "--to", "torchrun"], "name 3 different ones"),
-        (["export", PRESET, "--to", "yaml", "--output", "/nowhere/a.yaml"], "cannot be written"),
-        (["predict", PRESET, "--global-batch", "7"], "fill no whole number of micro-batches"),
-        (["predict", PRESET, "--price", "-1"], "price_per_gpu_hour is -1.0; it must be greater"),
-        (["search", PRESET, "--gpus", "8", "--price", "0"], "price_per_gpu_hour is 0.0"),
-        (["predict", PRESET, "--seq-length", "0"], "seq_length is 0"),
-        (["predict", PRESET, "--model", "llama-3-8b"], "no such module"),
-    ],
+@rows(
+    "words, sentence",
+    (["search", "llama-3.2-1b", "--gpus", "0", *SAMPLES], "gpus is 0"),
+    (["search", "llama-3.2-2b", "--gpus", "8", *SAMPLES], "did you mean"),
+    (["search", "llama-3.2-1b", "--gpus", "8"], "give seq_length and global_batch_size"),
+    (["search", "llama-3.2-1b", "--gpus", "8", "--seq-length", "9"], "give --global-batch"),
+    (["search", "llama-3.1-405b", "--gpus", "8", *SAMPLES], "GPUs would do"),
+    (["search", PRESET, "--gpus", "8", "--gpu", "h1000"], "h100"),
+    (["search", PRESET, "--gpus", "8", "--mode", "mixed"], "Mode 'mixed': it does not exist"),
+    (["predict", PRESET, "--gpu", "b1000"], "GPU 'b1000': it does not exist"),
+    (["predict", "nothing.py"], "cannot be read"),
+    (["import", "nothing.sh"], "cannot be read"),
+    (["export", PRESET, "--to", "toml"], "'toml': it does not exist"),
+    (["export", "preset:llava_7b_colocated", "--to", "bridge"], "this layout is colocated"),
+    (["export", PRESET, "--to", "torchrun"], "name 3 different ones"),
+    (["export", PRESET, "--to", "yaml", "--output", "/nowhere/a.yaml"], "cannot be written"),
+    (["predict", PRESET, "--global-batch", "7"], "fill no whole number of micro-batches"),
+    (["predict", PRESET, "--price", "-1"], "price_per_gpu_hour is -1.0; it must be greater"),
+    (["search", PRESET, "--gpus", "8", "--price", "0"], "price_per_gpu_hour is 0.0"),
+    (["predict", PRESET, "--seq-length", "0"], "seq_length is 0"),
+    (["predict", PRESET, "--model", "llama-3-8b"], "no such module"),
 )
 def test_refusals_are_one_sentence(words: list[str], sentence: str) -> None:
     done = call(*words)

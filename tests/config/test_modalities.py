@@ -10,6 +10,7 @@ from mimokit.config import ConfigError, ExperimentConfig, ModalityPresence, Proj
 from tests.config.sections import load, network, only, problems, put, sections
 from tests.layouts_apart import apart_config, decoded_config, with_adapter
 from tests.layouts_multimodal import LANGUAGE, multimodal_config
+from tests.rows import rows
 
 
 def three_encoders() -> dict[str, Any]:
@@ -92,45 +93,43 @@ def test_two_encoders_with_one_token() -> None:
     assert "'clip'" in problem.sentence
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "module", "field"),
-    [
-        (f"model.module_architectures.{LANGUAGE}.mel_bins", 80, LANGUAGE, "mel_bins"),
-        (f"model.module_architectures.{LANGUAGE}.class_token", True, LANGUAGE, "class_token"),
-        ("model.module_architectures.clip.tied_embeddings", True, "clip", "tied_embeddings"),
-        ("model.module_architectures.audio.class_token", True, "audio", "class_token"),
-        (
-            f"model.module_architectures.{LANGUAGE}.keep_class_token",
-            True,
-            LANGUAGE,
-            "keep_class_token",
-        ),
-        ("model.module_architectures.audio.keep_class_token", True, "audio", "keep_class_token"),
-        ("model.module_architectures.audio.patch_size", 4, "audio", "patch_size"),
-        ("model.module_architectures.audio.merge_size", 5, "audio", "merge_size"),
-        ("model.module_architectures.dino.num_registers", -1, "dino", "num_registers"),
-        (f"model.module_architectures.{LANGUAGE}.any_image_size", True, LANGUAGE, "any_image_size"),
-        (
-            f"model.module_architectures.{LANGUAGE}.mrope_section",
-            [1, 1, 1],
-            LANGUAGE,
-            "mrope_section",
-        ),
-        (f"model.module_architectures.{LANGUAGE}.mrope_section", [1, 1], LANGUAGE, "mrope_section"),
-        ("model.module_architectures.dino.mrope_section", [2, 3, 3], "dino", "mrope_section"),
-        ("model.module_architectures.audio.any_image_size", True, "audio", "any_image_size"),
-        ("model.module_architectures.dino.frozen", "yes", "dino", "frozen"),
-        ("data.modality_seq_lengths.sound", 4, "sound", "modality_seq_lengths"),
-        (f"data.modality_seq_lengths.{LANGUAGE}", 4, LANGUAGE, "modality_seq_lengths"),
-        ("data.modality_presence.sound", {}, "sound", "modality_presence"),
-        ("data.modality_presence.audio.samples", [], "audio", "samples"),
-        ("data.modality_presence.audio.when", [True], "audio", "when"),
-        ("data.modality_frames.sound", [1], "sound", "modality_frames"),
-        ("data.modality_frames.audio", [1], "audio", "modality_frames"),
-        ("data.modality_frames.clip", [], "clip", "modality_frames"),
-        ("data.modality_frames.clip", [4, -1], "clip", "modality_frames"),
-        ("data.modality_seq_lengths.audio", 100, "data", "modality_seq_lengths"),
-    ],
+@rows(
+    "path, value, module, field",
+    (f"model.module_architectures.{LANGUAGE}.mel_bins", 80, LANGUAGE, "mel_bins"),
+    (f"model.module_architectures.{LANGUAGE}.class_token", True, LANGUAGE, "class_token"),
+    ("model.module_architectures.clip.tied_embeddings", True, "clip", "tied_embeddings"),
+    ("model.module_architectures.audio.class_token", True, "audio", "class_token"),
+    (
+        f"model.module_architectures.{LANGUAGE}.keep_class_token",
+        True,
+        LANGUAGE,
+        "keep_class_token",
+    ),
+    ("model.module_architectures.audio.keep_class_token", True, "audio", "keep_class_token"),
+    ("model.module_architectures.audio.patch_size", 4, "audio", "patch_size"),
+    ("model.module_architectures.audio.merge_size", 5, "audio", "merge_size"),
+    ("model.module_architectures.dino.num_registers", -1, "dino", "num_registers"),
+    (f"model.module_architectures.{LANGUAGE}.any_image_size", True, LANGUAGE, "any_image_size"),
+    (
+        f"model.module_architectures.{LANGUAGE}.mrope_section",
+        [1, 1, 1],
+        LANGUAGE,
+        "mrope_section",
+    ),
+    (f"model.module_architectures.{LANGUAGE}.mrope_section", [1, 1], LANGUAGE, "mrope_section"),
+    ("model.module_architectures.dino.mrope_section", [2, 3, 3], "dino", "mrope_section"),
+    ("model.module_architectures.audio.any_image_size", True, "audio", "any_image_size"),
+    ("model.module_architectures.dino.frozen", "yes", "dino", "frozen"),
+    ("data.modality_seq_lengths.sound", 4, "sound", "modality_seq_lengths"),
+    (f"data.modality_seq_lengths.{LANGUAGE}", 4, LANGUAGE, "modality_seq_lengths"),
+    ("data.modality_presence.sound", {}, "sound", "modality_presence"),
+    ("data.modality_presence.audio.samples", [], "audio", "samples"),
+    ("data.modality_presence.audio.when", [True], "audio", "when"),
+    ("data.modality_frames.sound", [1], "sound", "modality_frames"),
+    ("data.modality_frames.audio", [1], "audio", "modality_frames"),
+    ("data.modality_frames.clip", [], "clip", "modality_frames"),
+    ("data.modality_frames.clip", [4, -1], "clip", "modality_frames"),
+    ("data.modality_seq_lengths.audio", 100, "data", "modality_seq_lengths"),
 )
 def test_wrong_values(path: str, value: object, module: str, field: str) -> None:
     problem = only(problems(put(three_encoders(), path, value)))
@@ -152,13 +151,11 @@ def test_frequencies_are_those_of_the_width_that_a_head_has() -> None:
     assert "height has at most 3 and width 2; give time more" in wrong.sentence
 
 
-@pytest.mark.parametrize(
-    ("other", "value", "why"),
-    [
-        ("class_token", False, "class_token is false"),
-        ("any_image_size", True, "any_image_size is true"),
-        ("merge_size", 2, "merge_size is 2"),
-    ],
+@rows(
+    "other, value, why",
+    ("class_token", False, "class_token is false"),
+    ("any_image_size", True, "any_image_size is true"),
+    ("merge_size", 2, "merge_size is 2"),
 )
 def test_what_a_class_token_cannot_stay_in_the_output_with(
     other: str, value: object, why: str
@@ -168,16 +165,14 @@ def test_what_a_class_token_cannot_stay_in_the_output_with(
     assert f"keep_class_token is true, but {why}; leave it out." in only(problems(content)).sentence
 
 
-@pytest.mark.parametrize(
-    ("fields", "why"),
-    [
-        ({"merge_size": 2}, "merge_size is 2"),
-        ({"class_token": True, "keep_class_token": True}, "keep_class_token is true"),
-        (
-            {"num_attention_heads": 5, "kv_channels": 4},
-            "its 5 heads do not divide hidden_size 64",
-        ),
-    ],
+@rows(
+    "fields, why",
+    ({"merge_size": 2}, "merge_size is 2"),
+    ({"class_token": True, "keep_class_token": True}, "keep_class_token is true"),
+    (
+        {"num_attention_heads": 5, "kv_channels": 4},
+        "its 5 heads do not divide hidden_size 64",
+    ),
 )
 def test_what_a_pooling_head_has_no_meaning_with(fields: dict[str, Any], why: str) -> None:
     content = put(three_encoders(), "model.module_architectures.clip.pooling_head", True)
@@ -203,15 +198,13 @@ def test_an_encoder_that_says_so_is_a_text_head() -> None:
     assert kinds == {"clip": "vision", "dino": "text", "audio": "audio"}
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "module", "field", "sentence"),
-    [
-        ("dino.class_token", True, "dino", "class_token", "so reads words"),
-        ("dino.merge_size", 2, "dino", "merge_size", "so reads words"),
-        ("dino.mel_bins", 80, "dino", "mel_bins", "so reads words"),
-        ("dino.vocab_size", 0, "dino", "vocab_size", "give the rows of its token embedding"),
-        ("dino.vocab_size", 1000, "data", "vocab_size", "more than the 1000 of module 'dino'"),
-    ],
+@rows(
+    "path, value, module, field, sentence",
+    ("dino.class_token", True, "dino", "class_token", "so reads words"),
+    ("dino.merge_size", 2, "dino", "merge_size", "so reads words"),
+    ("dino.mel_bins", 80, "dino", "mel_bins", "so reads words"),
+    ("dino.vocab_size", 0, "dino", "vocab_size", "give the rows of its token embedding"),
+    ("dino.vocab_size", 1000, "data", "vocab_size", "more than the 1000 of module 'dino'"),
 )
 def test_what_a_text_head_cannot_have(
     path: str, value: object, module: str, field: str, sentence: str
@@ -248,21 +241,19 @@ def test_images_of_any_size_have_a_longest_side() -> None:
     assert "image_size is missing" in problem.sentence
 
 
-@pytest.mark.parametrize(
-    ("changed", "sentence"),
-    [
-        ({"optimizer": {"lr": 0.0}}, "optimizer.lr is 0.0; it must be greater than 0.0."),
-        ({"optimizer": {"lr": -1e-3}}, "optimizer.lr is -0.001; it must be greater than 0.0."),
-        (
-            {"optimizer": {"weight_decay": -0.1}},
-            "optimizer.weight_decay is -0.1; it must be at least 0.0.",
-        ),
-        (
-            {"optimizer": {"lr": 1e-3}, "frozen": True},
-            "optimizer is given, but the module is frozen, so that nothing steps it; leave one of "
-            "them out.",
-        ),
-    ],
+@rows(
+    "changed, sentence",
+    ({"optimizer": {"lr": 0.0}}, "optimizer.lr is 0.0; it must be greater than 0.0."),
+    ({"optimizer": {"lr": -1e-3}}, "optimizer.lr is -0.001; it must be greater than 0.0."),
+    (
+        {"optimizer": {"weight_decay": -0.1}},
+        "optimizer.weight_decay is -0.1; it must be at least 0.0.",
+    ),
+    (
+        {"optimizer": {"lr": 1e-3}, "frozen": True},
+        "optimizer is given, but the module is frozen, so that nothing steps it; leave one of "
+        "them out.",
+    ),
 )
 def test_a_module_that_cannot_be_stepped_so(changed: dict[str, Any], sentence: str) -> None:
     content = three_encoders()

@@ -10,6 +10,7 @@ import pytest
 from mimokit.config.strategy import OPTIMIZER_TAKES, OptimizerConfig
 from mimokit.config_files import config_from_mapping
 from tests.config.sections import load, only, problems, put, sections
+from tests.rows import rows
 
 
 def of(strategy: Any) -> dict[str, Any]:
@@ -41,56 +42,54 @@ def test_the_world_is_that_of_all_replicas() -> None:
     assert config.total_world_size == 4
 
 
-@pytest.mark.parametrize(
-    ("strategy", "world", "sentence"),
-    [
-        ({"name": "diloco", "H": 0}, None, "strategy.H is 0; it must be at least 1."),
-        ({"name": "diloco", "replicas": 0}, None, "strategy.replicas is 0; it must be at least 1"),
-        ({"replicas": 2}, None, "strategy.name is missing"),
-        ({"name": "dilocco"}, None, "strategy.name 'dilocco': it does not exist; did you mean dil"),
-        (
-            {"name": "diloco", "fragments": 4},
-            None,
-            "strategy.fragments is not an argument of diloco",
-        ),
-        ({"name": "diloco", "replica": 4}, None, "did you mean replicas?"),
-        ([{"name": "diloco"}, {"name": "fedavg"}], None, "a file has one strategy"),
-        (
-            {"name": "fedavg", "replicas": 2, "island_size": 3},
-            None,
-            "strategy.island_size is 3, but the number of nodes is 2",
-        ),
-        (
-            {"name": "diloco", "outer_optimizer": {"name": "sgd", "lr": -1.0}},
-            None,
-            "strategy.outer_optimizer.lr is -1.0",
-        ),
-        (
-            {"name": "diloco", "outer_optimizer": {"name": "sgd", "rate": 1.0}},
-            None,
-            "unknown key strategy.outer_optimizer.rate",
-        ),
-        (
-            {"name": "diloco", "network": {"bandwidth": "200"}},
-            None,
-            "strategy.network.bandwidth is '200': it has no unit",
-        ),
-        (
-            {"name": "diloco", "network": {"bandwidth": "0 bit/s"}},
-            None,
-            "strategy.network.bandwidth is '0 bit/s': it must be above 0",
-        ),
-        (
-            {"name": "diloco", "network": {"bandwidth": "1 Gbit/s", "latency": "-1 ms"}},
-            None,
-            "strategy.network.latency is '-1 ms'",
-        ),
-        (
-            {"name": "diloco", "replicas": 3},
-            8,
-            "strategy.replicas is 3, which does not divide the 8 ranks of the world; choose 2",
-        ),
-    ],
+@rows(
+    "strategy, world, sentence",
+    ({"name": "diloco", "H": 0}, None, "strategy.H is 0; it must be at least 1."),
+    ({"name": "diloco", "replicas": 0}, None, "strategy.replicas is 0; it must be at least 1"),
+    ({"replicas": 2}, None, "strategy.name is missing"),
+    ({"name": "dilocco"}, None, "strategy.name 'dilocco': it does not exist; did you mean dil"),
+    (
+        {"name": "diloco", "fragments": 4},
+        None,
+        "strategy.fragments is not an argument of diloco",
+    ),
+    ({"name": "diloco", "replica": 4}, None, "did you mean replicas?"),
+    ([{"name": "diloco"}, {"name": "fedavg"}], None, "a file has one strategy"),
+    (
+        {"name": "fedavg", "replicas": 2, "island_size": 3},
+        None,
+        "strategy.island_size is 3, but the number of nodes is 2",
+    ),
+    (
+        {"name": "diloco", "outer_optimizer": {"name": "sgd", "lr": -1.0}},
+        None,
+        "strategy.outer_optimizer.lr is -1.0",
+    ),
+    (
+        {"name": "diloco", "outer_optimizer": {"name": "sgd", "rate": 1.0}},
+        None,
+        "unknown key strategy.outer_optimizer.rate",
+    ),
+    (
+        {"name": "diloco", "network": {"bandwidth": "200"}},
+        None,
+        "strategy.network.bandwidth is '200': it has no unit",
+    ),
+    (
+        {"name": "diloco", "network": {"bandwidth": "0 bit/s"}},
+        None,
+        "strategy.network.bandwidth is '0 bit/s': it must be above 0",
+    ),
+    (
+        {"name": "diloco", "network": {"bandwidth": "1 Gbit/s", "latency": "-1 ms"}},
+        None,
+        "strategy.network.latency is '-1 ms'",
+    ),
+    (
+        {"name": "diloco", "replicas": 3},
+        8,
+        "strategy.replicas is 3, which does not divide the 8 ranks of the world; choose 2",
+    ),
 )
 def test_one_sentence_that_names_the_key(strategy: Any, world: int | None, sentence: str) -> None:
     assert sentence in only(problems(of(strategy), world)).sentence

@@ -15,6 +15,7 @@ from mimokit.config_files.sweep import combinations
 from mimokit.config_files.sweep_entries import LONGEST, MOST_EXPERIMENTS, file_name
 from tests.config.sections import only, sections
 from tests.config_files.test_files import write
+from tests.rows import rows
 
 LANGUAGE = "model.module_parallelisms.language_module"
 IMAGES = "model.module_parallelisms.images"
@@ -102,10 +103,8 @@ def test_one_config_is_not_loaded_from_a_sweep(tmp_path: Path) -> None:
         mimokit.load_experiment_config(path)
 
 
-@pytest.mark.parametrize(
-    ("sweep", "expected"),
-    [
-        ({f"{LANGUAGE}.tensor_parallel": [1, 2]}, ["grid-tp1", "grid-tp2"]),
+@rows(
+"sweep, expected", ({f"{LANGUAGE}.tensor_parallel": [1, 2]}, ["grid-tp1", "grid-tp2"]),
         (
             {f"{LANGUAGE}.tensor_parallel": [1], f"{IMAGES}.tensor_parallel": [2]},
             ["grid-language_module_tp1-images_tp2"],
@@ -123,7 +122,6 @@ def test_one_config_is_not_loaded_from_a_sweep(tmp_path: Path) -> None:
         ({"runtime.metrics_output_dir": ["A", "a"]}, ["grid-0001", "grid-0002"]),
         ({"runtime.metrics_output_dir": ["x" * 300, "y"]}, ["grid-0001", "grid-0002"]),
         ({"layout": {"a": {"runtime.seed": 1}, "b": {"runtime.seed": 2}}}, ["grid-a", "grid-b"]),
-    ],
 )  # fmt: skip
 def test_names(sweep: dict[str, Any], expected: list[str]) -> None:
     assert names(sweep) == expected

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 import mimokit
 from mimokit.planning.stepper import (
     Crossing,
@@ -17,6 +15,7 @@ from mimokit.planning.stepper import (
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
 from tests.layouts_pipelines import shared_pipeline
+from tests.rows import rows
 from tests.whole_runs import AROUND
 
 APART = [
@@ -39,7 +38,7 @@ def _plans():
 PLANS = list(_plans())
 
 
-@pytest.mark.parametrize("plan", [p for p in PLANS if p.pipeline is not None])
+@rows("plan", *[p for p in PLANS if p.pipeline is not None])
 def test_every_rank_does_its_planned_actions_in_order(plan):
     done = {rank: [] for rank in range(plan.world_size)}
     for tick in clock_of(plan):
@@ -51,7 +50,7 @@ def test_every_rank_does_its_planned_actions_in_order(plan):
         assert actions == planned
 
 
-@pytest.mark.parametrize("plan", PLANS)
+@rows("plan", *PLANS)
 def test_nothing_is_received_before_it_is_sent(plan):
     sent, received = set(), set()
     for tick in clock_of(plan):
@@ -65,7 +64,7 @@ def test_nothing_is_received_before_it_is_sent(plan):
     assert received
 
 
-@pytest.mark.parametrize("plan", PLANS)
+@rows("plan", *PLANS)
 def test_time_does_not_go_back_and_everybody_ends_together(plan):
     clock = clock_of(plan)
     assert [tick.time for tick in clock] == sorted(tick.time for tick in clock)
@@ -113,16 +112,14 @@ def test_what_crosses_as_planned_is_no_difference():
 ELSEWHERE = replace(CROSSING, destination_rank=5)
 
 
-@pytest.mark.parametrize(
-    ("pieces", "told"),
-    [
-        ((SENT,), "planned to cross, but it was not received"),
-        ((SENT, TAKEN, replace(SENT, crossing=ELSEWHERE)), "rank 5: planned nothing"),
-        ((SENT, SENT, TAKEN), "planned once, but it was sent twice"),
-        ((SENT, replace(TAKEN, shape=(4, 64))), "the shape [8, 64] that was sent, but [4, 64]"),
-        ((SENT, replace(TAKEN, prints=("a", "c"))), "what rank 1 gave for sample 3"),
-        ((replace(SENT, held=("b", "a")), TAKEN), "what rank 1 has for samples 2, 3"),
-    ],
+@rows(
+    "pieces, told",
+    ((SENT,), "planned to cross, but it was not received"),
+    ((SENT, TAKEN, replace(SENT, crossing=ELSEWHERE)), "rank 5: planned nothing"),
+    ((SENT, SENT, TAKEN), "planned once, but it was sent twice"),
+    ((SENT, replace(TAKEN, shape=(4, 64))), "the shape [8, 64] that was sent, but [4, 64]"),
+    ((SENT, replace(TAKEN, prints=("a", "c"))), "what rank 1 gave for sample 3"),
+    ((replace(SENT, held=("b", "a")), TAKEN), "what rank 1 has for samples 2, 3"),
 )
 def test_every_planted_difference_is_found(pieces, told):
     (difference,) = differences(PLANNED, pieces, {CROSSING: SENT})

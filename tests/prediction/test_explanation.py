@@ -20,6 +20,7 @@ from mimokit.prediction.layout import in_first_stage
 from mimokit.prediction.step_time import System, load_software
 from mimokit.prediction.step_time.collectives import bandwidth
 from mimokit.prediction.step_time.layer import layer_time
+from tests.rows import rows
 
 H100 = load_hardware("h100")
 WORKLOAD = Workload(2048, 64, inputs={"images": EncoderInput(577)})
@@ -43,15 +44,12 @@ def predicted(
     return predict(llava(), Layout(mode, sizes), workload, gpu="h100")
 
 
-@pytest.mark.parametrize(
+@rows(
     "own",
-    [
-        ParallelSizes(data=8),
-        ParallelSizes(2, data=4, recompute=RECOMPUTE_FULL),
-        ParallelSizes(2, 4, data=2),
-        ParallelSizes(4, context=2, data=2),
-    ],
-    ids=str,
+    ParallelSizes(data=8),
+    ParallelSizes(2, data=4, recompute=RECOMPUTE_FULL),
+    ParallelSizes(2, 4, data=2),
+    ParallelSizes(4, context=2, data=2),
 )
 def test_rows_add_up_to_the_module(own: ParallelSizes) -> None:
     found = predicted(own)
@@ -108,7 +106,12 @@ def test_tensor_parallelism_costs_its_ring_time_with_many_tokens() -> None:
     assert cut - alone / t == pytest.approx(ring, rel=0.01)
 
 
-@pytest.mark.parametrize("t", [2, 4, 8])
+@rows(
+    "t",
+    2,
+    4,
+    8,
+)
 def test_cutting_a_vision_layer_adds_launches_and_bytes_alone(t: int) -> None:
     """A ViT-L: at most 100 microseconds for each collective, and the time of its bytes."""
     net = llava().branches[0].encoder.net
@@ -247,7 +250,7 @@ CASES: dict[str, Callable[[], Prediction]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", CASES)
+@rows("case", *CASES)
 def test_every_row_is_the_sum_of_what_it_prints(case: str) -> None:
     """The pieces less what is hidden, as often as the row says; by its text to three digits."""
     found = CASES[case]()

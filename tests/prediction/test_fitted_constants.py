@@ -19,11 +19,12 @@ from benchmarks.prediction.page import PAGE, with_table
 from mimokit.prediction.hardware import hardware_names, load_hardware
 from mimokit.prediction.step_time import load_software
 from mimokit.prediction.step_time.constants import CONSTANTS, on_bound, value
+from tests.rows import rows
 
 FOUND = json.loads(FITTED.read_text(encoding="utf-8"))["all"]
 
 
-@pytest.mark.parametrize("name", hardware_names())
+@rows("name", *hardware_names())
 def test_hardware_files_hold_the_fitted_constants(name: str) -> None:
     shipped, fitted = load_hardware(name).efficiency, hardware_with(FOUND)(name).efficiency
     assert dict(shipped.matrix) == pytest.approx(dict(fitted.matrix), rel=1e-2)
@@ -45,7 +46,7 @@ def test_a_constant_that_ends_on_a_bound_is_named() -> None:
     assert sentence.startswith("memory ends on its bound 0.85 share: something is missing here")
 
 
-@pytest.mark.parametrize("name", hardware_names())
+@rows("name", *hardware_names())
 def test_hardware_files_hold_the_constants_with_sources(name: str) -> None:
     hardware = load_hardware(name)
     chip = load_hardware(SAME_CHIP.get(name, name))
@@ -76,7 +77,7 @@ def test_no_constant_is_dead() -> None:
         assert read or name in ("narrow 8", "narrow 4"), name  # in the GPUs' files
 
 
-@pytest.mark.parametrize("name", IN_STACKS)
+@rows("name", *IN_STACKS)
 def test_training_stacks_hold_the_fitted_constants(name: str) -> None:
     shipped, fitted = vars(load_software(name)), vars(software_with(FOUND)(name))
     for attribute in IN_STACKS[name]:

@@ -35,6 +35,7 @@ from mimokit.prediction.memory import (
     total_bytes,
 )
 from mimokit.prediction.step_time import System, load_software
+from tests.rows import rows
 
 GIB = 2**30
 
@@ -56,7 +57,7 @@ def gpt(layers: int, hidden: int, heads: int) -> Transformer:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", FIGURE_1)
+@rows("name", *FIGURE_1)
 def test_figure_1_of_korthikanti_exactly(name: str) -> None:
     layers, hidden, heads, mbs, t, p, v, states, whole, selective = FIGURE_1[name]
     net, seq = gpt(layers, hidden, heads), 2048
@@ -110,7 +111,12 @@ def test_in_flight_is_what_megatrons_interleaved_schedule_holds(
     assert most_alive(first) == int(micro_batches_through(sizes, micro_batches))
 
 
-@pytest.mark.parametrize("branches", [{"images": 1}, {"images": 2}, {"images": 1, "sound": 2}])
+@rows(
+    "branches",
+    {"images": 1},
+    {"images": 2},
+    {"images": 1, "sound": 2},
+)
 def test_encoders_hold_what_is_on_its_way_through_all_stages(branches: dict[str, int]) -> None:
     pipelines = {**branches, "language": 4}
     topology = dict.fromkeys(branches, ("language",)) | {"language": ()}
@@ -247,15 +253,13 @@ def test_who_keeps_weights_in_8_bits() -> None:
     assert float(found["weights"]) == float(half["weights"])
 
 
-@pytest.mark.parametrize(
-    ("sizes", "per_parameter"),
-    [
-        (ParallelSizes(data=8, distributed_optimizer=False), 18.0),
-        (ParallelSizes(data=8), 6 + 12 / 8),
-        (ParallelSizes(data=8, context=2), 6 + 12 / 16),
-        (ParallelSizes(data=8, instances=4), 6 + 12 * 4 / 8),
-        (ParallelSizes(data=8, fully_sharded=True), 18 / 8),
-    ],
+@rows(
+    "sizes, per_parameter",
+    (ParallelSizes(data=8, distributed_optimizer=False), 18.0),
+    (ParallelSizes(data=8), 6 + 12 / 8),
+    (ParallelSizes(data=8, context=2), 6 + 12 / 16),
+    (ParallelSizes(data=8, instances=4), 6 + 12 * 4 / 8),
+    (ParallelSizes(data=8, fully_sharded=True), 18 / 8),
 )
 def test_state_bytes(sizes: ParallelSizes, per_parameter: float) -> None:
     states = state_bytes(RankParameters(1000), sizes, frozen=False)
@@ -288,7 +292,12 @@ def test_full_recompute_keeps_the_inputs() -> None:
     assert float(layer_activations(net, None, cut, 10, 10)) == 2 * 10 * 64 / 4
 
 
-@pytest.mark.parametrize("name", ["llama-3-70b", "deepseek-v2", "qwen3-30b-a3b"])
+@rows(
+    "name",
+    "llama-3-70b",
+    "deepseek-v2",
+    "qwen3-30b-a3b",
+)
 def test_stages_hold_the_whole_model_together(name: str) -> None:
     model = load_model(name)
     assert isinstance(model, LanguageModel)

@@ -27,6 +27,7 @@ from mimokit.prediction.prediction import costs_of, layout_cost, predict_task
 from mimokit.prediction.step_time.pipeline import last_round
 from mimokit.prediction.task import PredictionTask, task_of
 from mimokit.prediction.timeline import predict_timeline, task_timeline
+from tests.rows import rows
 
 ORDER_NAMES: tuple[PipelineOrder, ...] = ("1f1b", "gpipe", "zb-h1")
 WORKLOAD = Workload(
@@ -55,7 +56,13 @@ def predicted(
     return predict(llava(), layout, replace(workload, pipeline_order=order), gpu="h100")
 
 
-@pytest.mark.parametrize(("stages", "chunks"), [(2, 2), (3, 4), (4, 3), (7, 2)])
+@rows(
+    "stages, chunks",
+    (2, 2),
+    (3, 4),
+    (4, 3),
+    (7, 2),
+)
 def test_a_last_round_of_fewer_micro_batches_takes_longer(stages: int, chunks: int) -> None:
     """The closed form is that of the schedule, to 1.2 %; of whole rounds it is exact."""
     graph = stage_graph({"language": ()}, {"language": stages}, {"language": chunks})
@@ -117,12 +124,10 @@ def in_flight(prediction: Prediction, module: str) -> float:
     return lines["activations"].factors["micro-batches in flight"]
 
 
-@pytest.mark.parametrize(
-    ("mode", "held"),
-    [
-        ("homogeneous", {"1f1b": (4, 4), "gpipe": (64, 64), "zb-h1": (4, 4)}),
-        ("heterogeneous", {"1f1b": (4, 5), "gpipe": (64, 64), "zb-h1": (5, 5)}),
-    ],
+@rows(
+    "mode, held",
+    ("homogeneous", {"1f1b": (4, 4), "gpipe": (64, 64), "zb-h1": (4, 4)}),
+    ("heterogeneous", {"1f1b": (4, 5), "gpipe": (64, 64), "zb-h1": (5, 5)}),
 )
 def test_memory_follows_the_order(
     mode: DeploymentMode, held: dict[PipelineOrder, tuple[int, int]]
@@ -145,7 +150,12 @@ def test_a_group_of_colocated_encoders_bounds_what_gpipe_holds() -> None:
     assert in_flight(predicted("gpipe", "colocated", grouped), llava().language.name) == 8
 
 
-@pytest.mark.parametrize("mode", ["homogeneous", "colocated", "heterogeneous"])
+@rows(
+    "mode",
+    "homogeneous",
+    "colocated",
+    "heterogeneous",
+)
 def test_gradients_of_weights_that_come_later_fill_the_time_in_which_stages_wait(
     mode: DeploymentMode,
 ) -> None:

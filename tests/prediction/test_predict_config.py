@@ -24,6 +24,7 @@ from mimokit.prediction import (
 from mimokit.prediction.hardware import load_hardware, save_hardware
 from mimokit.prediction.task import layout_of_config, workload_of_config
 from tests.layouts import digits_config
+from tests.rows import rows
 
 PRESET = "llava_7b_heterogeneous"
 WORKLOAD = Workload(2048, 64)
@@ -121,16 +122,14 @@ def test_an_open_data_parallel_takes_its_size_from_the_world() -> None:
         predict(content)
 
 
-@pytest.mark.parametrize(
-    ("strategy", "bytes_each"),
-    [
-        ({"name": "diloco"}, 8),  # outer weight and momentum
-        ({"name": "diloco", "outer_optimizer": {"name": "sgd", "lr": 1.0}}, 4),
-        ({"name": "diloco", "outer_optimizer": {"name": "adam"}}, 12),
-        ({"name": "streaming_diloco", "H": 4, "fragments": 2, "codec": "int8"}, 16),
-        ({"name": "demo"}, 4),
-        ({"name": "fedavg"}, 0),
-    ],
+@rows(
+    "strategy, bytes_each",
+    ({"name": "diloco"}, 8),  # outer weight and momentum
+    ({"name": "diloco", "outer_optimizer": {"name": "sgd", "lr": 1.0}}, 4),
+    ({"name": "diloco", "outer_optimizer": {"name": "adam"}}, 12),
+    ({"name": "streaming_diloco", "H": 4, "fragments": 2, "codec": "int8"}, 16),
+    ({"name": "demo"}, 4),
+    ({"name": "fedavg"}, 0),
 )
 def test_what_a_strategy_keeps_is_in_the_memory_of_a_rank(
     strategy: dict[str, Any], bytes_each: int
@@ -157,13 +156,11 @@ def test_what_a_strategy_keeps_is_in_the_memory_of_a_rank(
     assert search(config, gpus=2).task.system.strategy_bytes == bytes_each
 
 
-@pytest.mark.parametrize(
-    ("field", "precision", "bytes_each"),
-    [
-        ("use_megatron_fsdp", "fp32", 4),
-        ("use_distributed_optimizer", "bf16", 4),
-        ("use_distributed_optimizer", "fp32", 0),  # weights are whole after each step
-    ],
+@rows(
+    "field, precision, bytes_each",
+    ("use_megatron_fsdp", "fp32", 4),
+    ("use_distributed_optimizer", "bf16", 4),
+    ("use_distributed_optimizer", "fp32", 0),  # weights are whole after each step,
 )
 def test_ranks_with_shards_gather_whole_weights_for_a_strategy(
     field: str, precision: str, bytes_each: int
@@ -183,17 +180,15 @@ def test_ranks_with_shards_gather_whole_weights_for_a_strategy(
     assert not any("strategy" in parts for parts in predict(config).memory.values())
 
 
-@pytest.mark.parametrize(
+@rows(
     "strategy",
-    [
-        {"name": "diloco"},
-        *(
-            {"name": "fedavg", "inner_optimizer": {"name": name}}
-            for name in ("adam", "sgd", "rmsprop", "adagrad")
-        ),
-        {"name": "fedavg", "inner_optimizer": {"name": "sgd", "momentum": 0.9}},
-        {"name": "demo"},
-    ],
+    {"name": "diloco"},
+    *(
+        {"name": "fedavg", "inner_optimizer": {"name": name}}
+        for name in ("adam", "sgd", "rmsprop", "adagrad")
+    ),
+    {"name": "fedavg", "inner_optimizer": {"name": "sgd", "momentum": 0.9}},
+    {"name": "demo"},
 )
 def test_the_optimizer_of_replicas_takes_what_torch_keeps_of_it(strategy: dict[str, Any]) -> None:
     """In bf16 next to an fp32 weight; without a strategy these are the 8 bytes of AdamW."""
@@ -227,7 +222,11 @@ def numbers_that_torch_keeps(strategy: StrategyConfig) -> int:
     return sum(isinstance(value, torch.Tensor) and value.shape == (5,) for value in state)
 
 
-@pytest.mark.parametrize("overlap_steps", [0, 1])
+@rows(
+    "overlap_steps",
+    0,
+    1,
+)
 def test_replicas_wait_for_exchanges_that_no_step_hides(overlap_steps: int) -> None:
     config = digits_config((1, 2), (2, 1))
     given = {"replicas": 2, "name": "streaming_diloco", "H": 4, "fragments": 2}
@@ -265,24 +264,22 @@ def test_a_timeline_takes_the_same() -> None:
     assert found.seconds == predict(f"preset:{PRESET}", gpu="h100").seconds
 
 
-@pytest.mark.parametrize(
-    ("arguments", "options", "sentence"),
-    [
-        ((load_model("llama-3-8b"),), {}, "a model needs a layout and a workload"),
-        (
-            (f"preset:{PRESET}", Layout("homogeneous", {"a": ParallelSizes()}), WORKLOAD),
-            {},
-            "an experiment has its own layout and workload; leave them out",
-        ),
-        (
-            (f"preset:{PRESET}",),
-            {"gpu": "h100", "hardware": "a100"},
-            "gpu is h100 and hardware is a100; they are the same, give one",
-        ),
-        ((f"preset:{PRESET}",), {"gpu": "h10"}, "h100"),
-        ((f"preset:{PRESET}",), {"software": "megatron"}, "megatron-core"),
-        ((f"preset:{PRESET}",), {"price_per_gpu_hour": -1.0}, "must be a number of at least 0"),
-    ],
+@rows(
+    "arguments, options, sentence",
+    ((load_model("llama-3-8b"),), {}, "a model needs a layout and a workload"),
+    (
+        (f"preset:{PRESET}", Layout("homogeneous", {"a": ParallelSizes()}), WORKLOAD),
+        {},
+        "an experiment has its own layout and workload; leave them out",
+    ),
+    (
+        (f"preset:{PRESET}",),
+        {"gpu": "h100", "hardware": "a100"},
+        "gpu is h100 and hardware is a100; they are the same, give one",
+    ),
+    ((f"preset:{PRESET}",), {"gpu": "h10"}, "h100"),
+    ((f"preset:{PRESET}",), {"software": "megatron"}, "megatron-core"),
+    ((f"preset:{PRESET}",), {"price_per_gpu_hour": -1.0}, "must be a number of at least 0"),
 )
 def test_what_cannot_be_predicted_is_refused(
     arguments: tuple[Any, ...], options: dict[str, Any], sentence: str
@@ -291,7 +288,12 @@ def test_what_cannot_be_predicted_is_refused(
         predict(*arguments, **options)
 
 
-@pytest.mark.parametrize("mode", ["homogeneous", "colocated", "heterogeneous"])
+@rows(
+    "mode",
+    "homogeneous",
+    "colocated",
+    "heterogeneous",
+)
 def test_the_order_of_modules_does_not_matter(mode: Any) -> None:
     """The layout names its language module, and encoders are found by their names."""
     model = model_of_config(load_preset("three_encoders_7b_heterogeneous").model, "three")

@@ -11,6 +11,7 @@ from mimokit.architecture import MultimodalModel, load_model
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import ConfigError
 from mimokit.prediction import EncoderInput, Layout, Workload, predict, step_flops
+from tests.rows import rows
 
 DENSE, MIXTURE, IMAGES = "llama-3-8b", "qwen3-30b-a3b", "llava-1.5-7b"
 WORKLOAD = Workload(seq_length=2048, global_batch_size=64)
@@ -26,75 +27,72 @@ def alone(name: str, sizes: ParallelSizes, workload: Workload = WORKLOAD) -> Non
     predict(load_model(name), Layout("homogeneous", {name: sizes}), workload)
 
 
-@pytest.mark.parametrize(
-    ("name", "sizes", "words"),
-    [
-        (
-            DENSE,
-            ParallelSizes(3),
-            "num_attention_heads is 32, which tensor_parallel 3 does not divide",
-        ),
-        (DENSE, ParallelSizes(1.5), "tensor is 1.5; it must be a whole number"),
-        (
-            "qwen2.5-7b",
-            ParallelSizes(7),
-            "num_query_groups is 4, and tensor_parallel 7; one must divide",
-        ),
-        ("qwen2.5-0.5b", ParallelSizes(7), "num_query_groups is 2, and tensor_parallel 7"),
-        (
-            DENSE,
-            ParallelSizes(1, 3),
-            "num_layers is 32, and pipeline_parallel 3; the layers cannot",
-        ),
-        (
-            DENSE,
-            ParallelSizes(1, 64),
-            "num_layers is 32, and pipeline_parallel 64; .* to 64 stages x 1 chunks",
-        ),
-        (DENSE, ParallelSizes(1, 4, 5), "num_layers is 32, and .* 20; .* to 4 stages x 5 chunks"),
-        (
-            DENSE,
-            ParallelSizes(1, 1, 4),
-            "virtual_pipeline_model_parallel_size is 4, but its pipeline_",
-        ),
-        (
-            DENSE,
-            ParallelSizes(expert=8, data=8),
-            "expert_parallel is 8, but it has no experts; set it to 1",
-        ),
-        (
-            MIXTURE,
-            ParallelSizes(3, expert=3),
-            "num_moe_experts is 128, which expert_parallel 3 does not",
-        ),
-        (
-            MIXTURE,
-            ParallelSizes(expert=8, data=4),
-            "expert_parallel is 8, which does not divide the 4 ranks",
-        ),
-        (
-            DENSE,
-            ParallelSizes(context=3),
-            "context_parallel is 3, which cuts its 2048 tokens into 6 unequal",
-        ),
-        (
-            DENSE,
-            ParallelSizes(data=48),
-            "data_parallel is 48, and times micro_batch_size 1 it does not divide the 64",
-        ),
-        (
-            DENSE,
-            ParallelSizes(data=128),
-            "data_parallel is 128, and times micro_batch_size 1 it does not",
-        ),
-        (
-            DENSE,
-            ParallelSizes(data=8, instances=3),
-            "num_distributed_optimizer_instances is 3, which does not divide its 8",
-        ),
-        (DENSE, ParallelSizes(recompute=7), r"recompute 7 is none of 0 \(none\), 1 \(selective"),
-    ],
-    ids=str,
+@rows(
+    "name, sizes, words",
+    (
+        DENSE,
+        ParallelSizes(3),
+        "num_attention_heads is 32, which tensor_parallel 3 does not divide",
+    ),
+    (DENSE, ParallelSizes(1.5), "tensor is 1.5; it must be a whole number"),
+    (
+        "qwen2.5-7b",
+        ParallelSizes(7),
+        "num_query_groups is 4, and tensor_parallel 7; one must divide",
+    ),
+    ("qwen2.5-0.5b", ParallelSizes(7), "num_query_groups is 2, and tensor_parallel 7"),
+    (
+        DENSE,
+        ParallelSizes(1, 3),
+        "num_layers is 32, and pipeline_parallel 3; the layers cannot",
+    ),
+    (
+        DENSE,
+        ParallelSizes(1, 64),
+        "num_layers is 32, and pipeline_parallel 64; .* to 64 stages x 1 chunks",
+    ),
+    (DENSE, ParallelSizes(1, 4, 5), "num_layers is 32, and .* 20; .* to 4 stages x 5 chunks"),
+    (
+        DENSE,
+        ParallelSizes(1, 1, 4),
+        "virtual_pipeline_model_parallel_size is 4, but its pipeline_",
+    ),
+    (
+        DENSE,
+        ParallelSizes(expert=8, data=8),
+        "expert_parallel is 8, but it has no experts; set it to 1",
+    ),
+    (
+        MIXTURE,
+        ParallelSizes(3, expert=3),
+        "num_moe_experts is 128, which expert_parallel 3 does not",
+    ),
+    (
+        MIXTURE,
+        ParallelSizes(expert=8, data=4),
+        "expert_parallel is 8, which does not divide the 4 ranks",
+    ),
+    (
+        DENSE,
+        ParallelSizes(context=3),
+        "context_parallel is 3, which cuts its 2048 tokens into 6 unequal",
+    ),
+    (
+        DENSE,
+        ParallelSizes(data=48),
+        "data_parallel is 48, and times micro_batch_size 1 it does not divide the 64",
+    ),
+    (
+        DENSE,
+        ParallelSizes(data=128),
+        "data_parallel is 128, and times micro_batch_size 1 it does not",
+    ),
+    (
+        DENSE,
+        ParallelSizes(data=8, instances=3),
+        "num_distributed_optimizer_instances is 3, which does not divide its 8",
+    ),
+    (DENSE, ParallelSizes(recompute=7), r"recompute 7 is none of 0 \(none\), 1 \(selective"),
 )
 def test_sizes_that_do_not_come_out_even(name: str, sizes: ParallelSizes, words: str) -> None:
     with pytest.raises(ConfigError, match=f"Module '{name}': {words}") as refused:
@@ -110,24 +108,21 @@ def test_layers_with_embedding_and_loss_counted_as_layers() -> None:
         alone(name, ParallelSizes(8, 8, 3))
 
 
-@pytest.mark.parametrize(
-    ("mode", "encoder", "words"),
-    [
-        (
-            "colocated",
-            ParallelSizes(data=4),
-            "makes 4 ranks .* takes 8 and all modules share their ranks",
-        ),
-        (
-            "heterogeneous",
-            ParallelSizes(data=3),
-            "data_parallel is 3 and that of '.*' is 8; one must divide",
-        ),
-        ("colocated", ParallelSizes(8), None),
-        ("sideways", ParallelSizes(data=8), "Mode 'sideways': it does not exist"),
-        ("collocated", ParallelSizes(data=8), "did you mean colocated"),
-    ],
-    ids=str,
+@rows(
+    "mode, encoder, words",
+    (
+        "colocated",
+        ParallelSizes(data=4),
+        "makes 4 ranks .* takes 8 and all modules share their ranks",
+    ),
+    (
+        "heterogeneous",
+        ParallelSizes(data=3),
+        "data_parallel is 3 and that of '.*' is 8; one must divide",
+    ),
+    ("colocated", ParallelSizes(8), None),
+    ("sideways", ParallelSizes(data=8), "Mode 'sideways': it does not exist"),
+    ("collocated", ParallelSizes(data=8), "did you mean colocated"),
 )
 def test_modules_that_do_not_fit_together(
     mode: str, encoder: ParallelSizes, words: str | None
@@ -140,13 +135,10 @@ def test_modules_that_do_not_fit_together(
         predict(llava(), layout, WORKLOAD)
 
 
-@pytest.mark.parametrize(
+@rows(
     "workload",
-    [
-        replace(WORKLOAD, frozen=frozenset({"imagez"})),
-        replace(WORKLOAD, inputs={"imagez": EncoderInput(5)}),
-    ],
-    ids=["frozen", "inputs"],
+    replace(WORKLOAD, frozen=frozenset({"imagez"})),
+    replace(WORKLOAD, inputs={"imagez": EncoderInput(5)}),
 )
 def test_unknown_modules_of_a_step_offer_the_nearest(workload: Workload) -> None:
     layout = Layout(
@@ -157,7 +149,12 @@ def test_unknown_modules_of_a_step_offer_the_nearest(workload: Workload) -> None
         predict(llava(), layout, workload)
 
 
-@pytest.mark.parametrize("price", [-1.0, math.nan, math.inf])
+@rows(
+    "price",
+    -1.0,
+    math.nan,
+    math.inf,
+)
 def test_a_price_below_nothing(price: float) -> None:
     layout = Layout("homogeneous", {DENSE: ParallelSizes(8)})
     with pytest.raises(ConfigError, match="Price per GPU-hour"):
@@ -171,16 +168,13 @@ def test_a_step_of_no_whole_number(field: str, value: object) -> None:
         Workload(**{"seq_length": 8, "global_batch_size": 8, field: value})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ((0,), "length is 0"),
-        ((8, -1), "count is -1"),
-        ((8, 1, 0.5), "imbalance is 0.5"),
-        ((8, 1, math.nan), "imbalance is nan"),
-        ((8, math.inf), "count is inf"),
-    ],
-    ids=str,
+@rows(
+    "values, words",
+    ((0,), "length is 0"),
+    ((8, -1), "count is -1"),
+    ((8, 1, 0.5), "imbalance is 0.5"),
+    ((8, 1, math.nan), "imbalance is nan"),
+    ((8, math.inf), "count is inf"),
 )
 def test_bad_encoder_inputs(values: tuple[int, ...], words: str) -> None:
     with pytest.raises(ConfigError, match=words):

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import pytest
-
 import mimokit
 from mimokit.config import ExperimentConfig
 from mimokit.config.data import ModalityPresence
@@ -15,6 +13,7 @@ from mimokit.prediction.tensor_collectives import CollectiveSpan, may_lack_items
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
 from tests.layouts_experts import BALANCED, SHARED, experts_config
+from tests.rows import rows
 from tests.whole_runs import (
     LATENT_ATTENTION,
     MUON,
@@ -58,15 +57,13 @@ def frozen_on_two_ranks(**fields: Any) -> ExperimentConfig:
     return experts_config((1, 1, 1), (2, 1, 1), True, 2, frozen=True, **fields)
 
 
-@pytest.mark.parametrize(
-    ("encoder", "language", "found"),
-    [
-        ((2, 1), (2, 1), {"images": 18}),  # a shared group: 6 of the encoder
-        ((1, 4), (2, 2), {LANGUAGE: 12}),
-        ((4, 1), (2, 2), {"images": 6, LANGUAGE: 12}),
-        ((2, 2), (4, 1), {"images": 6, LANGUAGE: 12}),
-        ((1, 2), (1, 2), {}),
-    ],
+@rows(
+    "encoder, language, found",
+    ((2, 1), (2, 1), {"images": 18}),  # a shared group: 6 of the encoder
+    ((1, 4), (2, 2), {LANGUAGE: 12}),
+    ((4, 1), (2, 2), {"images": 6, LANGUAGE: 12}),
+    ((2, 2), (4, 1), {"images": 6, LANGUAGE: 12}),
+    ((1, 2), (1, 2), {}),
 )
 def test_modules_on_shared_ranks(
     encoder: tuple[int, int], language: tuple[int, int], found: dict[str, int]
@@ -83,9 +80,12 @@ def test_slices_of_a_sequence() -> None:
     assert counted(config) == {"images": 3 * (14 + 27) + 2}
 
 
-@pytest.mark.parametrize(
-    ("slices", "recomputed", "found"),
-    [(False, None, 32), (True, None, 72), (False, "full", 42), (True, "full", 92)],
+@rows(
+    "slices, recomputed, found",
+    (False, None, 32),
+    (True, None, 72),
+    (False, "full", 42),
+    (True, "full", 92),
 )
 def test_further_tokens(slices: bool, recomputed: Any, found: int) -> None:
     make = partial(predicting, partial(digits_config, (1, 2), (2, 1)), 2)
@@ -94,7 +94,11 @@ def test_further_tokens(slices: bool, recomputed: Any, found: int) -> None:
     assert counted(config.finalize()) == {LANGUAGE: found}
 
 
-@pytest.mark.parametrize(("further", "gathers"), [(0, 2 * 2 + 1), (2, 4 * 2 + 3 + 2 * 2)])
+@rows(
+    "further, gathers",
+    (0, 2 * 2 + 1),
+    (2, 4 * 2 + 3 + 2 * 2),
+)
 def test_slices_that_frozen_matrices_take(further: int, gathers: int) -> None:
     """Nothing is gathered again backward: for layers, outputs, and where tokens are joined."""
     make = partial(apart_config, (1, 1, 1), (2, 1, 1), 3)
@@ -110,10 +114,9 @@ def test_norms_of_heads() -> None:
     assert counted(config) == {LANGUAGE: 3 * 12 + 1}
 
 
-@pytest.mark.parametrize(
-    ("config", "found"),
-    [
-        # An expert with a capacity: ranks gather scores, samples, and which tokens count.
+@rows(
+"config, found",
+# An expert with a capacity: ranks gather scores, samples, and which tokens count.
         (experts_config((2, 1, 2), (2, 1, 2), **SHARED, **BALANCED), {"images": 53}),
         (
             experts_config((1, 1, 4), (2, 1, 2), dispatcher="allgather", **SHARED),
@@ -132,8 +135,6 @@ def test_norms_of_heads() -> None:
             experts_config((1, 1, 2), (2, 1, 1), expert_parallel=1, expert_tensor_parallel=2),
             {LANGUAGE: 32},
         ),
-    ],
-    ids=["EP2", "EP2, gathered", "EP2 ETP2", "whole experts", "ETP2"],
 )  # fmt: skip
 def test_experts_whose_groups_are_those_of_tensors(
     config: ExperimentConfig, found: dict[str, int]
@@ -141,39 +142,33 @@ def test_experts_whose_groups_are_those_of_tensors(
     assert counted(config) == found
 
 
-@pytest.mark.parametrize(
-    ("make", "found"),
-    [
-        (on_two_ranks, 32),
-        # Again in 2 layers: 2 around attention, how many tokens there are, 3 of a dispatch.
-        (partial(recomputing, on_two_ranks), 44),
-        # 39, and again 2 around attention (4), around a dense layer and shared experts (4), and for
-        # a capacity and a dispatch (3 + 4). The loss is computed in the backward pass alone.
-        (partial(recomputing, partial(on_two_ranks, **SHARED, **BALANCED)), 54),
-        (partial(on_two_ranks, moe_router_enable_expert_bias=True), 34),  # a bias of 2 layers
-        # Samples in a row: 39 without, and how many tokens a rank has.
-        (partial(in_rows, partial(on_two_ranks, dispatcher="allgather", **SHARED, **BALANCED)), 40),
-    ],
-    ids=["plain", "recomputed", "a loss, recomputed", "biases", "gathered rows"],
+@rows(
+    "make, found",
+    (on_two_ranks, 32),
+    # Again in 2 layers: 2 around attention, how many tokens there are, 3 of a dispatch.
+    (partial(recomputing, on_two_ranks), 44),
+    # 39, and again 2 around attention (4), around a dense layer and shared experts (4), and for
+    # a capacity and a dispatch (3 + 4). The loss is computed in the backward pass alone.
+    (partial(recomputing, partial(on_two_ranks, **SHARED, **BALANCED)), 54),
+    (partial(on_two_ranks, moe_router_enable_expert_bias=True), 34),  # a bias of 2 layers
+    # Samples in a row: 39 without, and how many tokens a rank has.
+    (partial(in_rows, partial(on_two_ranks, dispatcher="allgather", **SHARED, **BALANCED)), 40),
 )
 def test_experts_of_tensor_parallel_ranks(make: Callable[[], ExperimentConfig], found: int) -> None:
     assert counted(make()) == {LANGUAGE: found}
 
 
-@pytest.mark.parametrize(
-    ("make", "rank", "found"),
-    [
-        # Backward, all-reduces of compressed queries, of keys and values, and of the rotary key.
-        (latent_config, 0, {"images": 18 + 2 * 2}),
-        # 2 layers: 3 gathers in place of 1, 3 reduce-scatters in place of 1, 1 more again.
-        (partial(on_two_ranks, **LATENT), 0, {LANGUAGE: 32 + 2 * 5}),
-        # Again in 2 layers: 4 around attention, how many tokens there are, 3 of a dispatch.
-        (partial(recomputing, partial(on_two_ranks, **LATENT)), 0, {LANGUAGE: 42 + 2 * 8}),
-        # Backward a layer gathers no inputs again: 3 scatters, 1 gather of attention, 3 dispatched;
-        # besides one each of embedding and output. Forward: 8 of a layer, 4 others.
-        (partial(frozen_on_two_ranks, **LATENT), 1, {LANGUAGE: 2 * (2 * 8 + 4 + 2 * 7 + 2)}),
-    ],
-    ids=["whole", "slices", "recomputed", "frozen"],
+@rows(
+    "make, rank, found",
+    # Backward, all-reduces of compressed queries, of keys and values, and of the rotary key.
+    (latent_config, 0, {"images": 18 + 2 * 2}),
+    # 2 layers: 3 gathers in place of 1, 3 reduce-scatters in place of 1, 1 more again.
+    (partial(on_two_ranks, **LATENT), 0, {LANGUAGE: 32 + 2 * 5}),
+    # Again in 2 layers: 4 around attention, how many tokens there are, 3 of a dispatch.
+    (partial(recomputing, partial(on_two_ranks, **LATENT)), 0, {LANGUAGE: 42 + 2 * 8}),
+    # Backward a layer gathers no inputs again: 3 scatters, 1 gather of attention, 3 dispatched;
+    # besides one each of embedding and output. Forward: 8 of a layer, 4 others.
+    (partial(frozen_on_two_ranks, **LATENT), 1, {LANGUAGE: 2 * (2 * 8 + 4 + 2 * 7 + 2)}),
 )
 def test_latent_attention(
     make: Callable[[], ExperimentConfig], rank: int, found: dict[str, int]
@@ -181,15 +176,12 @@ def test_latent_attention(
     assert counted(make(), rank) == found
 
 
-@pytest.mark.parametrize(
-    ("fields", "found"),
-    [
-        # 2 layers gather what they project, and biases; backward they scatter the gradients.
-        ({}, 12 + 2 * 2 + 2 * 2),
-        ({"frozen": True}, 12 + 2 * 2 + 2),  # of frozen biases there is no gradient
-        ({"add_key_bias": True}, 12 + 2 * 2),
-    ],
-    ids=["trained", "frozen", "with a bias"],
+@rows(
+    "fields, found",
+    # 2 layers gather what they project, and biases; backward they scatter the gradients.
+    ({}, 12 + 2 * 2 + 2 * 2),
+    ({"frozen": True}, 12 + 2 * 2 + 2),  # of frozen biases there is no gradient
+    ({"add_key_bias": True}, 12 + 2 * 2),
 )
 def test_biases_of_groups_fewer_than_ranks(fields: dict[str, Any], found: int) -> None:
     config = digits_config((1, 4), (4, 1))
@@ -197,19 +189,16 @@ def test_biases_of_groups_fewer_than_ranks(fields: dict[str, Any], found: int) -
     assert counted(changed(config, LANGUAGE, **{**few, **fields})) == {LANGUAGE: found}
 
 
-@pytest.mark.parametrize(
-    ("make", "found"),
-    [
-        # 3 layers of 4 matrices each: of attention and of a feed-forward layer.
-        (partial(digits_config, (2, 1), (2, 1)), {"images": 18 + 3 * 4}),
-        (partial(on_two_ranks, **SHARED), {LANGUAGE: 35 + 2 * 4}),  # routed experts are whole
-        # 2 layers: 2 of attention, 2 of each of 4 experts.
-        (
-            partial(on_two_ranks, expert_parallel=1, expert_tensor_parallel=2),
-            {LANGUAGE: 32 + 2 * (2 + 4 * 2)},
-        ),
-    ],
-    ids=["dense", "EP2", "ETP2"],
+@rows(
+    "make, found",
+    # 3 layers of 4 matrices each: of attention and of a feed-forward layer.
+    (partial(digits_config, (2, 1), (2, 1)), {"images": 18 + 3 * 4}),
+    (partial(on_two_ranks, **SHARED), {LANGUAGE: 35 + 2 * 4}),  # routed experts are whole
+    # 2 layers: 2 of attention, 2 of each of 4 experts.
+    (
+        partial(on_two_ranks, expert_parallel=1, expert_tensor_parallel=2),
+        {LANGUAGE: 32 + 2 * (2 + 4 * 2)},
+    ),
 )
 def test_matrices_that_muon_makes_orthogonal(
     make: Callable[[], ExperimentConfig], found: dict[str, int]
@@ -233,16 +222,14 @@ def test_stages_of_a_pipeline() -> None:
     assert [counted(further, rank) for rank in (4, 7)] == [{LANGUAGE: 18}, {LANGUAGE: 62}]
 
 
-@pytest.mark.parametrize(
-    ("name", "fields", "found"),
-    [
-        ("images", {"frozen": True}, 15),
-        ("images", {"frozen": ["encoder"]}, 16),
-        ("images", {"frozen": ["projector"]}, 18),
-        (LANGUAGE, {"frozen": True}, 18),  # the gradient of the encoder passes it
-        (LANGUAGE, {"num_query_groups": 1}, 22),
-        (LANGUAGE, {"num_query_groups": 2}, 18),
-    ],
+@rows(
+    "name, fields, found",
+    ("images", {"frozen": True}, 15),
+    ("images", {"frozen": ["encoder"]}, 16),
+    ("images", {"frozen": ["projector"]}, 18),
+    (LANGUAGE, {"frozen": True}, 18),  # the gradient of the encoder passes it
+    (LANGUAGE, {"num_query_groups": 1}, 22),
+    (LANGUAGE, {"num_query_groups": 2}, 18),
 )
 def test_what_is_frozen_and_groups_fewer_than_ranks(
     name: str, fields: dict[str, Any], found: int

@@ -18,6 +18,7 @@ from tests.planning.frames.batches import (
     planted,
     videos,
 )
+from tests.rows import rows
 
 loads_lists = st.lists(st.integers(0, 40), max_size=40)
 some_ranks = st.integers(1, 9)
@@ -39,7 +40,11 @@ def test_lpt_is_the_reference(loads: list[int], ranks: int) -> None:
     assert all(type(total) is int for total in totals)
 
 
-@pytest.mark.parametrize("scale", [1, 0.37])
+@rows(
+    "scale",
+    1,
+    0.37,
+)
 def test_lpt_is_the_reference_when_compiled(scale: float) -> None:
     loads = videos(700) * scale
     assert lpt_balance(loads, 32) == slow_lpt(loads.tolist(), 32)
@@ -61,8 +66,15 @@ def test_few_frames_are_at_most_3_percent_above_the_optimum(loads: list[int], ra
     assert plan.makespan <= 1.03 * optimum(loads, ranks)
 
 
-@pytest.mark.parametrize(
-    ("ranks", "frames"), [(2, 20), (3, 11), (8, 20), (8, 24), (16, 48), (16, 64), (30, 64)]
+@rows(
+    "ranks, frames",
+    (2, 20),
+    (3, 11),
+    (8, 20),
+    (8, 24),
+    (16, 48),
+    (16, 64),
+    (30, 64),
 )
 def test_frames_that_fill_ranks_exactly_are_at_most_3_percent_above(
     ranks: int, frames: int
@@ -104,7 +116,11 @@ def test_images_and_mixed_batches_are_balanced(batch, frames: int, ranks: int) -
     assert plan.makespan <= max(lpt_balance(batch(frames), ranks)[1])
 
 
-@pytest.mark.parametrize(("sizes", "seed"), [*((s, 0) for s in FEW_SIZES), (HARD_SIZES, 1)])
+@rows(
+    "sizes, seed",
+    *((s, 0) for s in FEW_SIZES),
+    (HARD_SIZES, 1),
+)
 def test_no_plan_of_few_sizes_is_better(sizes: tuple[int, ...], seed: int) -> None:
     """A linear program over all contents of a rank needs more ranks for any lower makespan."""
     loads = np.random.default_rng(seed).choice(sizes, 1024)
@@ -144,15 +160,13 @@ def test_loops_compile_where_nothing_can_be_kept(monkeypatch: pytest.MonkeyPatch
     assert (first.tolist(), following.tolist()) == ([0, 1], [2, -1, -1])
 
 
-@pytest.mark.parametrize(
-    ("loads", "ranks", "totals"),
-    [
-        ([], 3, (0, 0, 0)),
-        ([5], 3, (5, 0, 0)),
-        ([0, 0, 0], 2, (0, 0)),
-        ([2] * 7, 3, (6, 4, 4)),
-        ([9, 0, 1, 0], 2, (9, 1)),
-    ],
+@rows(
+    "loads, ranks, totals",
+    ([], 3, (0, 0, 0)),
+    ([5], 3, (5, 0, 0)),
+    ([0, 0, 0], 2, (0, 0)),
+    ([2] * 7, 3, (6, 4, 4)),
+    ([9, 0, 1, 0], 2, (9, 1)),
 )
 def test_few_empty_and_equal_frames(loads: list[int], ranks: int, totals: tuple[int, ...]) -> None:
     assert plan_frames(loads, ranks).load_per_rank == totals
@@ -179,14 +193,12 @@ def test_what_is_no_load_and_no_rank(function, loads: list, ranks: int, sentence
         function(loads, ranks)
 
 
-@pytest.mark.parametrize(
-    ("assignment", "sentence"),
-    [
-        ([0, 1], "The assignment of 3 frames has shape \\(2,\\); give one rank for each frame"),
-        ([0, 2, 1], "The assignment of frame 1 is rank 2; the ranks are 0 to 1"),
-        ([0, -1, 1], "The assignment of frame 1 is rank -1"),
-        ([0.5, 0, 1], "give whole numbers of ranks"),
-    ],
+@rows(
+    "assignment, sentence",
+    ([0, 1], "The assignment of 3 frames has shape \\(2,\\); give one rank for each frame"),
+    ([0, 2, 1], "The assignment of frame 1 is rank 2; the ranks are 0 to 1"),
+    ([0, -1, 1], "The assignment of frame 1 is rank -1"),
+    ([0.5, 0, 1], "give whole numbers of ranks"),
 )
 def test_an_assignment_gives_every_frame_one_rank(assignment: list, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):

@@ -28,6 +28,7 @@ from mimokit.planning.schedule import (
 )
 from mimokit.prediction.memory import micro_batches_in_flight, micro_batches_through
 from tests.layouts import digits_config
+from tests.rows import rows
 
 LANGUAGE = "language"
 
@@ -169,7 +170,12 @@ def test_predicted_memory_holds_what_chunks_hold(encoders, language, count: int)
             assert held <= through[LANGUAGE] + max(through[name] for name in encoders)
 
 
-@pytest.mark.parametrize(("stages", "chunks", "rounds"), [(2, 2, 1), (4, 3, 2), (8, 2, 3)])
+@rows(
+    "stages, chunks, rounds",
+    (2, 2, 1),
+    (4, 3, 2),
+    (8, 2, 3),
+)
 def test_interleaving_divides_the_bubble(stages: int, chunks: int, rounds: int) -> None:
     """(p - 1) (f + b) / v, arXiv 2104.04473, section 2.2."""
     count = stages * rounds
@@ -273,7 +279,13 @@ def test_encoders_beside_a_pipeline(
     simulate(schedule)
 
 
-@pytest.mark.parametrize(("sets", "chunks", "count"), [(2, 1, 3), (2, 2, 3), (3, 2, 4), (4, 3, 8)])
+@rows(
+    "sets, chunks, count",
+    (2, 1, 3),
+    (2, 2, 3),
+    (3, 2, 4),
+    (4, 3, 8),
+)
 def test_chunks_divide_the_time_in_which_encoders_beside_a_pipeline_wait(
     sets: int, chunks: int, count: int
 ) -> None:

@@ -17,6 +17,7 @@ from mimokit.planning.schedule import (
     zero_bubble,
 )
 from tests.planning.schedule.graphs import EventSimulation, stage_graphs
+from tests.rows import rows
 
 ORDERS = st.sampled_from([gpipe, one_forward_one_backward, zero_bubble])
 
@@ -71,7 +72,14 @@ def test_the_bubble_of_equal_stages(p: int, m: int, order) -> None:
     assert list(timeline.in_flight) == (held if order is one_forward_one_backward else [m] * p)
 
 
-@pytest.mark.parametrize(("p", "m"), [(1, 1), (2, 2), (4, 4), (3, 7), (8, 16)])
+@rows(
+    "p, m",
+    (1, 1),
+    (2, 2),
+    (4, 4),
+    (3, 7),
+    (8, 16),
+)
 def test_a_zero_bubble_of_equal_stages(p: int, m: int) -> None:
     # Table 2 of arXiv 2401.10241: (p - 1) (T_F + T_B - T_W), in the memory of 1F1B's first stage.
     graph = stage_graph({"language": []}, {"language": p})
@@ -125,15 +133,13 @@ def test_many_sets_of_times_at_once() -> None:
     assert found.tolist() == one_by_one
 
 
-@pytest.mark.parametrize(
-    ("times", "message"),
-    [
-        ({"forward": -1}, "forward must be finite times"),
-        ({"backward": float("nan")}, "backward must be finite times"),
-        ({"forward": [1, 2, 3]}, r"forward is of shape \(3,\); give one number, 2 numbers"),
-        ({"transfer": np.zeros((1, 5))}, r"\[\.\.\., 1, 4\]"),
-        ({"forward": np.ones((2, 2, 1))}, "makespan takes many"),
-    ],
+@rows(
+    "times, message",
+    ({"forward": -1}, "forward must be finite times"),
+    ({"backward": float("nan")}, "backward must be finite times"),
+    ({"forward": [1, 2, 3]}, r"forward is of shape \(3,\); give one number, 2 numbers"),
+    ({"transfer": np.zeros((1, 5))}, r"\[\.\.\., 1, 4\]"),
+    ({"forward": np.ones((2, 2, 1))}, "makespan takes many"),
 )
 def test_times_that_are_none(times, message: str) -> None:
     schedule = plan_schedule(stage_graph({"language": []}, {"language": 2}), 4)

@@ -26,6 +26,7 @@ from mimokit.prediction.calibration.cpu_costs import busy_share
 from mimokit.prediction.calibration.measurements import RankMeasurements, Round
 from mimokit.prediction.hardware import load_hardware
 from tests.prediction.calibration.synthetic_machine import Machine
+from tests.rows import rows
 
 MACHINE = Machine()
 
@@ -68,8 +69,15 @@ def test_planted_cpu_seconds_are_recovered() -> None:
     assert costs.message(512) == pytest.approx(MACHINE.call * 2 + MACHINE.byte * 512, rel=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("ranks", "dearer"), [(1, 0.7), (2, 0.7), (3, 0.75), (4, 0.8), (6, 0.9), (8, 1.0), (16, 1.0)]
+@rows(
+    "ranks, dearer",
+    (1, 0.7),
+    (2, 0.7),
+    (3, 0.75),
+    (4, 0.8),
+    (6, 0.9),
+    (8, 1.0),
+    (16, 1.0),
 )
 def test_what_ranks_at_work_take_from_each_other_is_found_again(ranks: int, dearer: float) -> None:
     """Between the numbers that were measured lies a line; beyond them the nearest holds."""

@@ -16,6 +16,7 @@ from mimokit.prediction.local_cpu.prediction import predict_shared
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
 from tests.layouts_pipelines import shared_pipeline
+from tests.rows import rows
 
 PIECES = {
     "load": ("batch", "sample"),
@@ -68,60 +69,58 @@ ADAPTER, DECODER = (
 )
 
 
-@pytest.mark.parametrize(
-    ("config", "costs", "total"),
-    [
-        # 8 ranks read 3 micro-batches; of each its two replicas read 4 samples.
-        (TOGETHER, planted("load", "batch"), 8 * 3),
-        (TOGETHER, planted("load", "sample"), 8 * 3 * 4),
-        (TOGETHER, planted("language forward", "layer"), 8 * 3 * 2),
-        (TOGETHER, planted("encoder backward", "layer"), 8 * 3 * 1),
-        (TOGETHER, planted("language backward", "ends"), 8 * 3),
-        (TOGETHER, planted("step", "step"), 8),
-        # One optimizer for all modules of a rank.
-        (TOGETHER, planted("update", "step"), 8),
-        (TOGETHER, planted("update", "module"), 8 * 2),
-        # Count of tokens, norm and report over the world; the encoder's gradients too.
-        (TOGETHER, planted(collective="all-reduce", ranks=8), 8 * (3 + 1)),
-        # Two per layer and pass; embedding and two of the loss ahead, logits on the way back.
-        (TOGETHER, planted(collective="all-reduce", ranks=4), 8 * 3 * (2 * 2 * 2 + 3 + 1)),
-        (TOGETHER, planted(collective="all-reduce", ranks=2), 8),
-        # The rows of four replicas of the encoder are gathered.
-        (TOGETHER, planted(collective="all-gather", ranks=4), 8 * 3),
-        # Encoder: 4 ranks, 2 layers; language model: 4 ranks, 2 of its 4 layers each.
-        (APART, planted("encoder forward", "layer"), 4 * 4 * 2),
-        (APART, planted("language backward", "layer"), 4 * 4 * 2),
-        # A pass costs its beginning and end in every stage.
-        (APART, planted("language forward", "ends"), 4 * 4),
-        # Encoder and first and last stage read; every rank of them for itself.
-        (APART, planted("load", "batch"), 8 * 4),
-        # Between stages 2 messages each way; over the bridge 2 forward, 2 back: both ends pay.
-        (APART, planted(collective="send", ranks=2), 2 * 4 * (2 + 2 + 2 + 2)),
-        # The two tensor-parallel ranks of an encoder: counts of the leader, then the rows.
-        (APART, planted(collective="broadcast", ranks=2), 4 * 4 * 2),
-        (APART, planted("update", "module"), 8),
-        # Encoders on the first of two stages; both read, words or labels.
-        (INSIDE, planted("encoder forward", "layer"), 2 * 4 * 2),
-        (INSIDE, planted("load", "batch"), 4 * 4),
-        (INSIDE, planted(collective="send", ranks=2), 2 * 4 * (2 + 2)),
-        # Encoders on both stages. One of two replicas keeps its rows; both leaders get gradients.
-        (AROUND, planted("encoder forward", "layer"), 4 * 4 * 2),
-        (AROUND, planted("load", "batch"), 4 * 4),
-        (AROUND, planted(collective="send", ranks=2), 2 * 4 * (2 + 2 + 1 + 2)),
-        # Four ranks, of which each has 2 of the 4 layers of both; and two chunks of a layer.
-        # An encoder of one layer on 2 ranks, an adapter of two on 2, a language model on 4.
-        (ADAPTER, planted("encoder forward", "layer"), 4 * (2 * 1 + 2 * 2)),
-        (ADAPTER, planted("load", "batch"), 4 * (2 + 4)),
-        # Of each bridge and between stages 2 messages each way; both ends pay.
-        (ADAPTER, planted(collective="send", ranks=2), 2 * 4 * (2 + 2 + 2) * 2),
-        # Behind 4 ranks with 2 layers each a decoder of one layer on 2, which reads labels.
-        (DECODER, planted("language backward", "layer"), 4 * (4 * 2 + 2 * 1)),
-        (DECODER, planted("language forward", "ends"), 4 * (4 + 2)),
-        (DECODER, planted("load", "batch"), 4 * (2 + 4 + 2)),
-        (CHUNKED, planted("encoder forward", "layer"), 4 * 3 * 2),
-        (CHUNKED, planted("language backward", "layer"), 4 * 3 * 2),
-        (CHUNKED, planted("language forward", "ends"), 4 * 3 * 2),
-    ],
+@rows(
+    "config, costs, total",
+    # 8 ranks read 3 micro-batches; of each its two replicas read 4 samples.
+    (TOGETHER, planted("load", "batch"), 8 * 3),
+    (TOGETHER, planted("load", "sample"), 8 * 3 * 4),
+    (TOGETHER, planted("language forward", "layer"), 8 * 3 * 2),
+    (TOGETHER, planted("encoder backward", "layer"), 8 * 3 * 1),
+    (TOGETHER, planted("language backward", "ends"), 8 * 3),
+    (TOGETHER, planted("step", "step"), 8),
+    # One optimizer for all modules of a rank.
+    (TOGETHER, planted("update", "step"), 8),
+    (TOGETHER, planted("update", "module"), 8 * 2),
+    # Count of tokens, norm and report over the world; the encoder's gradients too.
+    (TOGETHER, planted(collective="all-reduce", ranks=8), 8 * (3 + 1)),
+    # Two per layer and pass; embedding and two of the loss ahead, logits on the way back.
+    (TOGETHER, planted(collective="all-reduce", ranks=4), 8 * 3 * (2 * 2 * 2 + 3 + 1)),
+    (TOGETHER, planted(collective="all-reduce", ranks=2), 8),
+    # The rows of four replicas of the encoder are gathered.
+    (TOGETHER, planted(collective="all-gather", ranks=4), 8 * 3),
+    # Encoder: 4 ranks, 2 layers; language model: 4 ranks, 2 of its 4 layers each.
+    (APART, planted("encoder forward", "layer"), 4 * 4 * 2),
+    (APART, planted("language backward", "layer"), 4 * 4 * 2),
+    # A pass costs its beginning and end in every stage.
+    (APART, planted("language forward", "ends"), 4 * 4),
+    # Encoder and first and last stage read; every rank of them for itself.
+    (APART, planted("load", "batch"), 8 * 4),
+    # Between stages 2 messages each way; over the bridge 2 forward, 2 back: both ends pay.
+    (APART, planted(collective="send", ranks=2), 2 * 4 * (2 + 2 + 2 + 2)),
+    # The two tensor-parallel ranks of an encoder: counts of the leader, then the rows.
+    (APART, planted(collective="broadcast", ranks=2), 4 * 4 * 2),
+    (APART, planted("update", "module"), 8),
+    # Encoders on the first of two stages; both read, words or labels.
+    (INSIDE, planted("encoder forward", "layer"), 2 * 4 * 2),
+    (INSIDE, planted("load", "batch"), 4 * 4),
+    (INSIDE, planted(collective="send", ranks=2), 2 * 4 * (2 + 2)),
+    # Encoders on both stages. One of two replicas keeps its rows; both leaders get gradients.
+    (AROUND, planted("encoder forward", "layer"), 4 * 4 * 2),
+    (AROUND, planted("load", "batch"), 4 * 4),
+    (AROUND, planted(collective="send", ranks=2), 2 * 4 * (2 + 2 + 1 + 2)),
+    # Four ranks, of which each has 2 of the 4 layers of both; and two chunks of a layer.
+    # An encoder of one layer on 2 ranks, an adapter of two on 2, a language model on 4.
+    (ADAPTER, planted("encoder forward", "layer"), 4 * (2 * 1 + 2 * 2)),
+    (ADAPTER, planted("load", "batch"), 4 * (2 + 4)),
+    # Of each bridge and between stages 2 messages each way; both ends pay.
+    (ADAPTER, planted(collective="send", ranks=2), 2 * 4 * (2 + 2 + 2) * 2),
+    # Behind 4 ranks with 2 layers each a decoder of one layer on 2, which reads labels.
+    (DECODER, planted("language backward", "layer"), 4 * (4 * 2 + 2 * 1)),
+    (DECODER, planted("language forward", "ends"), 4 * (4 + 2)),
+    (DECODER, planted("load", "batch"), 4 * (2 + 4 + 2)),
+    (CHUNKED, planted("encoder forward", "layer"), 4 * 3 * 2),
+    (CHUNKED, planted("language backward", "layer"), 4 * 3 * 2),
+    (CHUNKED, planted("language forward", "ends"), 4 * 3 * 2),
 )
 def test_planted_costs_are_counted(config, costs: SharedCosts, total: float) -> None:
     found = predict_shared(config, costs, cores=8)
@@ -211,13 +210,11 @@ LATENT = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "fields", "what"),
-    [
-        ("images", {"frozen": True}, "frozen"),
-        ("language_module", {"num_moe_experts": 4}, "a mixture of experts"),
-        ("language_module", LATENT, "of multi-latent attention"),
-    ],
+@rows(
+    "name, fields, what",
+    ("images", {"frozen": True}, "frozen"),
+    ("language_module", {"num_moe_experts": 4}, "a mixture of experts"),
+    ("language_module", LATENT, "of multi-latent attention"),
 )
 def test_what_was_not_calibrated_is_refused(name: str, fields: dict[str, Any], what: str) -> None:
     config = digits_config((1, 4), (1, 4))

@@ -17,6 +17,7 @@ from mimokit.prediction.network import (
     predict_strategy,
     strategy_timeline,
 )
+from tests.rows import rows
 
 ENTRIES = 250_000
 MEGABYTE = 8e6 / 1e9  # seconds of 10**6 bytes on 1 Gbit/s
@@ -81,17 +82,15 @@ def test_what_calibrate_measured_is_a_network() -> None:
     assert network.link(0, 3).bandwidth == 8 * rate
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments"),
-    [
-        ("simple_reduce", {}),
-        ("fedavg", {"H": 7}),
-        ("diloco", {"H": 10, "sync_offset": 1}),
-        ("sparta_diloco", {"H": 10, "p_sparta": 0.1}),
-        ("demo", {}),
-        ("streaming_diloco", {"H": 20, "overlap_steps": 0}),
-        ("sparse_loco", {"H": 5}),
-    ],
+@rows(
+    "name, arguments",
+    ("simple_reduce", {}),
+    ("fedavg", {"H": 7}),
+    ("diloco", {"H": 10, "sync_offset": 1}),
+    ("sparta_diloco", {"H": 10, "p_sparta": 0.1}),
+    ("demo", {}),
+    ("streaming_diloco", {"H": 20, "overlap_steps": 0}),
+    ("sparse_loco", {"H": 5}),
 )
 def test_the_timeline_takes_as_long_as_the_formula(name: str, arguments: dict[str, Any]) -> None:
     network = Network("100 Mbit/s", "5 ms")
@@ -141,9 +140,12 @@ def test_each_step_of_each_node_may_have_a_time() -> None:
     assert even.wall_seconds == pytest.approx(same.wall_seconds)
 
 
-@pytest.mark.parametrize(
-    ("name", "field"),
-    [("diloco", "H"), ("sparta", "sparta_interval"), ("streaming_diloco", "H"), ("noloco", "H")],
+@rows(
+    "name, field",
+    ("diloco", "H"),
+    ("sparta", "sparta_interval"),
+    ("streaming_diloco", "H"),
+    ("noloco", "H"),
 )
 def test_the_smallest_h_reaches_the_utilisation_and_the_next_smaller_does_not(
     name: str, field: str
@@ -174,28 +176,26 @@ def test_a_plan_without_a_model_has_all_parameters(name: Any, parameters: int) -
     assert plan_of_size(StrategyConfig(name=name), parameters, 4).entries == parameters
 
 
-@pytest.mark.parametrize(
-    ("make", "sentence"),
-    [
-        (lambda: Network("200"), "network.bandwidth is '200': it has no unit; write 200 Mbit/s"),
-        (lambda: Network("0 Mbit/s"), "network.bandwidth is '0 Mbit/s': it must be above 0"),
-        (lambda: Network("-1 MB/s"), "it must be above 0"),
-        (lambda: Network("fast"), "network.bandwidth is 'fast': it is not a bandwidth"),
-        (lambda: Network("1 Gbit/s", "5"), "network.latency is '5': it has no unit; write 30 ms"),
-        (lambda: Network("1 Gbit/s", "-5 ms"), "it must be at least 0"),
-        (lambda: Network(), "give either it or the matrix `links`"),
-        (lambda: Network("1 Gbit/s", speeds=(1, 0)), "network.speeds is (1, 0); each must be"),
-        (lambda: Network("1 Gbit/s", sites=(2, 2)), "sites need the link within them"),
-        (lambda: Network("1 Gbit/s", efficiency=0), "network.efficiency is 0; it must be above"),
-        (lambda: Network("1 Gbit/s", spread=-1), "network.spread is -1; it must be at least 0"),
-        (lambda: Network("1 Gbit/s", speeds=(1,)).check_nodes(2), "one for each of the 2 nodes"),
-        (
-            lambda: Network("1 Gbit/s", sites=(1,), inside=Link(1.0)).check_nodes(2),
-            "they must have 2 nodes together",
-        ),
-        (lambda: Network(links=[[]]).link, "each row needs as many links"),
-        (lambda: Network(links=[[Link(1.0)]]).check_nodes(2), "give one for each of 2"),
-    ],
+@rows(
+    "make, sentence",
+    (lambda: Network("200"), "network.bandwidth is '200': it has no unit; write 200 Mbit/s"),
+    (lambda: Network("0 Mbit/s"), "network.bandwidth is '0 Mbit/s': it must be above 0"),
+    (lambda: Network("-1 MB/s"), "it must be above 0"),
+    (lambda: Network("fast"), "network.bandwidth is 'fast': it is not a bandwidth"),
+    (lambda: Network("1 Gbit/s", "5"), "network.latency is '5': it has no unit; write 30 ms"),
+    (lambda: Network("1 Gbit/s", "-5 ms"), "it must be at least 0"),
+    (lambda: Network(), "give either it or the matrix `links`"),
+    (lambda: Network("1 Gbit/s", speeds=(1, 0)), "network.speeds is (1, 0); each must be"),
+    (lambda: Network("1 Gbit/s", sites=(2, 2)), "sites need the link within them"),
+    (lambda: Network("1 Gbit/s", efficiency=0), "network.efficiency is 0; it must be above"),
+    (lambda: Network("1 Gbit/s", spread=-1), "network.spread is -1; it must be at least 0"),
+    (lambda: Network("1 Gbit/s", speeds=(1,)).check_nodes(2), "one for each of the 2 nodes"),
+    (
+        lambda: Network("1 Gbit/s", sites=(1,), inside=Link(1.0)).check_nodes(2),
+        "they must have 2 nodes together",
+    ),
+    (lambda: Network(links=[[]]).link, "each row needs as many links"),
+    (lambda: Network(links=[[Link(1.0)]]).check_nodes(2), "give one for each of 2"),
 )
 def test_what_is_no_network_is_rejected(make: Any, sentence: str) -> None:
     with pytest.raises(ConfigError) as caught:

@@ -1,0 +1,58 @@
+"""A row that fails is told by its name, and the rows after it run."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.rows import each, rows
+
+
+class Told:
+    """Stands in for `subtests`, and keeps the names of what fails."""
+
+    def __init__(self) -> None:
+        self.failed: list[str] = []
+
+    @contextlib.contextmanager
+    def test(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except AssertionError:
+            self.failed.append(name)
+
+
+def test_each_wrong_row_is_told() -> None:
+    told: Any = Told()
+    table = {"right": (1, 1), "wrong": (1, 2), "wrong too": (2, 3), "right too": (2, 2)}
+
+    def check(one: int, other: int) -> None:
+        assert one == other
+
+    each(told, table, check)
+    assert told.failed == ["wrong", "wrong too"]
+    with pytest.raises(AssertionError):
+        each(told, {}, check)
+
+
+def test_a_test_of_rows_is_given_its_fixtures() -> None:
+    seen: list[tuple[int, str, str]] = []
+
+    @rows("number, word", (1, "a"), (2, "b"), (3, "c"))
+    def check(number: int, word: str, fixture: str) -> None:
+        seen.append((number, word, fixture))
+        assert number != 2
+
+    told: Any = Told()
+    check(subtests=told, fixture="x")
+    assert seen == [(1, "a", "x"), (2, "b", "x"), (3, "c", "x")]
+    assert told.failed == ["1: (2, 'b')"]
+
+
+@rows("number", 1, 2)
+def test_pytest_collects_rows_once(number: int, request: pytest.FixtureRequest) -> None:
+    assert number in (1, 2)
+    assert request.node.name == "test_pytest_collects_rows_once"
