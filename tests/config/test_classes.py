@@ -80,17 +80,7 @@ def test_an_unknown_module_is_named() -> None:
             ask("audio")
 
 
-@rows(
-    "value",
-    "4",
-    True,
-    2.0,
-    2.5,
-    0,
-    -1,
-    None,
-    [1],
-)
+@rows("value", "4", True, 2.0, 2.5, 0, -1, None, [1])
 def test_wrong_values_are_refused_by_constructor_and_assignment(value: object) -> None:
     with pytest.raises(ConfigError, match="tensor_parallel"):
         ModuleParallelismConfig(tensor_parallel=value)
@@ -100,15 +90,7 @@ def test_wrong_values_are_refused_by_constructor_and_assignment(value: object) -
     assert module.tensor_parallel == 1
 
 
-@rows(
-    "value",
-    float("nan"),
-    float("inf"),
-    0.0,
-    -1.0,
-    "1e-3",
-    True,
-)
+@rows("value", float("nan"), float("inf"), 0.0, -1.0, "1e-3", True)
 def test_a_learning_rate_is_a_positive_number(value: object) -> None:
     with pytest.raises(ConfigError, match="learning_rate"):
         RuntimeConfig(learning_rate=value)

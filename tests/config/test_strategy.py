@@ -36,10 +36,7 @@ def test_defaults_differ_where_strategies_do() -> None:
     "arguments, sentence",
     ({"name": "dilocco"}, "strategy.name 'dilocco': it does not exist; did you mean diloco"),
     ({"name": "diloco", "sync_ofset": 2}, "did you mean sync_offset?"),
-    (
-        {"name": "sparta", "H": 3},
-        "strategy.H is not an argument of sparta; it takes p_sparta",
-    ),
+    ({"name": "sparta", "H": 3}, "strategy.H is not an argument of sparta; it takes p_sparta"),
     ({"name": "diloco", "H": 0}, "H is 0; it must be at least 1"),
     ({"name": "diloco", "H": -5}, "H is -5; it must be at least 1"),
     ({"name": "diloco", "H": 2.5}, "H is 2.5; write a whole number"),

@@ -46,10 +46,7 @@ def test_values_of_two_keys_are_crossed(tmp_path: Path) -> None:
 def test_named_settings_of_several_keys_go_together(tmp_path: Path) -> None:
     layouts = {
         "same": {IMAGES: {"tensor_parallel": 4, "data_parallel": 1}},
-        "apart": {
-            "runtime.pipeline_schedule": "1f1b",
-            f"{LANGUAGE}.rank_offset": 4,
-        },
+        "apart": {"runtime.pipeline_schedule": "1f1b", f"{LANGUAGE}.rank_offset": 4},
     }
     found = loaded(tmp_path, {"layout": layouts, "runtime.seed": [7]})
     assert list(found) == ["grid-same-seed_7", "grid-apart-seed_7"]

@@ -106,12 +106,7 @@ def test_tensor_parallelism_costs_its_ring_time_with_many_tokens() -> None:
     assert cut - alone / t == pytest.approx(ring, rel=0.01)
 
 
-@rows(
-    "t",
-    2,
-    4,
-    8,
-)
+@rows("t", 2, 4, 8)
 def test_cutting_a_vision_layer_adds_launches_and_bytes_alone(t: int) -> None:
     """A ViT-L: at most 100 microseconds for each collective, and the time of its bytes."""
     net = llava().branches[0].encoder.net

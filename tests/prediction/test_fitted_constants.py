@@ -8,13 +8,7 @@ from pathlib import Path
 import pytest
 
 import mimokit
-from benchmarks.prediction.fit import (
-    FITTED,
-    IN_STACKS,
-    SAME_CHIP,
-    hardware_with,
-    software_with,
-)
+from benchmarks.prediction.fit import FITTED, IN_STACKS, SAME_CHIP, hardware_with, software_with
 from benchmarks.prediction.page import PAGE, with_table
 from mimokit.prediction.hardware import hardware_names, load_hardware
 from mimokit.prediction.step_time import load_software

@@ -13,11 +13,7 @@ import pytest
 
 from mimokit.architecture import LanguageModel, MultimodalModel, Transformer, load_model
 from mimokit.architecture.layer_work.saved import layer_activations
-from mimokit.architecture.parallel_sizes import (
-    RECOMPUTE_FULL,
-    RECOMPUTE_SELECTIVE,
-    ParallelSizes,
-)
+from mimokit.architecture.parallel_sizes import RECOMPUTE_FULL, RECOMPUTE_SELECTIVE, ParallelSizes
 from mimokit.architecture.parameters_on_rank import rank_parameters
 from mimokit.architecture.transformer import dense_layer
 from mimokit.planning import schedule
@@ -111,12 +107,7 @@ def test_in_flight_is_what_megatrons_interleaved_schedule_holds(
     assert most_alive(first) == int(micro_batches_through(sizes, micro_batches))
 
 
-@rows(
-    "branches",
-    {"images": 1},
-    {"images": 2},
-    {"images": 1, "sound": 2},
-)
+@rows("branches", {"images": 1}, {"images": 2}, {"images": 1, "sound": 2})
 def test_encoders_hold_what_is_on_its_way_through_all_stages(branches: dict[str, int]) -> None:
     pipelines = {**branches, "language": 4}
     topology = dict.fromkeys(branches, ("language",)) | {"language": ()}
@@ -176,8 +167,7 @@ def test_an_encoder_in_front_of_chunks_holds_twice_as_many() -> None:
     for chunks in (1, 2):
         own = ParallelSizes(2, 4, chunks, data=2)
         layout = Layout(
-            "homogeneous",
-            {"images": ParallelSizes(2, data=2), model.language.name: own},
+            "homogeneous", {"images": ParallelSizes(2, data=2), model.language.name: own}
         )
         found = predict(model, layout, Workload(2048, 64))
         held[chunks] = found.memory["images"]["activations"]
@@ -292,12 +282,7 @@ def test_full_recompute_keeps_the_inputs() -> None:
     assert float(layer_activations(net, None, cut, 10, 10)) == 2 * 10 * 64 / 4
 
 
-@rows(
-    "name",
-    "llama-3-70b",
-    "deepseek-v2",
-    "qwen3-30b-a3b",
-)
+@rows("name", "llama-3-70b", "deepseek-v2", "qwen3-30b-a3b")
 def test_stages_hold_the_whole_model_together(name: str) -> None:
     model = load_model(name)
     assert isinstance(model, LanguageModel)

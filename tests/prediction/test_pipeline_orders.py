@@ -56,13 +56,7 @@ def predicted(
     return predict(llava(), layout, replace(workload, pipeline_order=order), gpu="h100")
 
 
-@rows(
-    "stages, chunks",
-    (2, 2),
-    (3, 4),
-    (4, 3),
-    (7, 2),
-)
+@rows("stages, chunks", (2, 2), (3, 4), (4, 3), (7, 2))
 def test_a_last_round_of_fewer_micro_batches_takes_longer(stages: int, chunks: int) -> None:
     """The closed form is that of the schedule, to 1.2 %; of whole rounds it is exact."""
     graph = stage_graph({"language": ()}, {"language": stages}, {"language": chunks})
@@ -150,12 +144,7 @@ def test_a_group_of_colocated_encoders_bounds_what_gpipe_holds() -> None:
     assert in_flight(predicted("gpipe", "colocated", grouped), llava().language.name) == 8
 
 
-@rows(
-    "mode",
-    "homogeneous",
-    "colocated",
-    "heterogeneous",
-)
+@rows("mode", "homogeneous", "colocated", "heterogeneous")
 def test_gradients_of_weights_that_come_later_fill_the_time_in_which_stages_wait(
     mode: DeploymentMode,
 ) -> None:

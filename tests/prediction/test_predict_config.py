@@ -14,13 +14,7 @@ from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import ConfigError, PredictionConfig, StrategyConfig
 from mimokit.config_files import load_preset
 from mimokit.layout_search import Constraints, search
-from mimokit.prediction import (
-    EncoderInput,
-    Layout,
-    Workload,
-    predict,
-    predict_timeline,
-)
+from mimokit.prediction import EncoderInput, Layout, Workload, predict, predict_timeline
 from mimokit.prediction.hardware import load_hardware, save_hardware
 from mimokit.prediction.task import layout_of_config, workload_of_config
 from tests.layouts import digits_config
@@ -222,11 +216,7 @@ def numbers_that_torch_keeps(strategy: StrategyConfig) -> int:
     return sum(isinstance(value, torch.Tensor) and value.shape == (5,) for value in state)
 
 
-@rows(
-    "overlap_steps",
-    0,
-    1,
-)
+@rows("overlap_steps", 0, 1)
 def test_replicas_wait_for_exchanges_that_no_step_hides(overlap_steps: int) -> None:
     config = digits_config((1, 2), (2, 1))
     given = {"replicas": 2, "name": "streaming_diloco", "H": 4, "fragments": 2}
@@ -288,12 +278,7 @@ def test_what_cannot_be_predicted_is_refused(
         predict(*arguments, **options)
 
 
-@rows(
-    "mode",
-    "homogeneous",
-    "colocated",
-    "heterogeneous",
-)
+@rows("mode", "homogeneous", "colocated", "heterogeneous")
 def test_the_order_of_modules_does_not_matter(mode: Any) -> None:
     """The layout names its language module, and encoders are found by their names."""
     model = model_of_config(load_preset("three_encoders_7b_heterogeneous").model, "three")

@@ -29,11 +29,7 @@ def alone(name: str, sizes: ParallelSizes, workload: Workload = WORKLOAD) -> Non
 
 @rows(
     "name, sizes, words",
-    (
-        DENSE,
-        ParallelSizes(3),
-        "num_attention_heads is 32, which tensor_parallel 3 does not divide",
-    ),
+    (DENSE, ParallelSizes(3), "num_attention_heads is 32, which tensor_parallel 3 does not divide"),
     (DENSE, ParallelSizes(1.5), "tensor is 1.5; it must be a whole number"),
     (
         "qwen2.5-7b",
@@ -41,22 +37,14 @@ def alone(name: str, sizes: ParallelSizes, workload: Workload = WORKLOAD) -> Non
         "num_query_groups is 4, and tensor_parallel 7; one must divide",
     ),
     ("qwen2.5-0.5b", ParallelSizes(7), "num_query_groups is 2, and tensor_parallel 7"),
-    (
-        DENSE,
-        ParallelSizes(1, 3),
-        "num_layers is 32, and pipeline_parallel 3; the layers cannot",
-    ),
+    (DENSE, ParallelSizes(1, 3), "num_layers is 32, and pipeline_parallel 3; the layers cannot"),
     (
         DENSE,
         ParallelSizes(1, 64),
         "num_layers is 32, and pipeline_parallel 64; .* to 64 stages x 1 chunks",
     ),
     (DENSE, ParallelSizes(1, 4, 5), "num_layers is 32, and .* 20; .* to 4 stages x 5 chunks"),
-    (
-        DENSE,
-        ParallelSizes(1, 1, 4),
-        "virtual_pipeline_model_parallel_size is 4, but its pipeline_",
-    ),
+    (DENSE, ParallelSizes(1, 1, 4), "virtual_pipeline_model_parallel_size is 4, but its pipeline_"),
     (
         DENSE,
         ParallelSizes(expert=8, data=8),
@@ -142,19 +130,13 @@ def test_modules_that_do_not_fit_together(
 )
 def test_unknown_modules_of_a_step_offer_the_nearest(workload: Workload) -> None:
     layout = Layout(
-        "colocated",
-        {"images": ParallelSizes(data=8), llava().language.name: ParallelSizes(data=8)},
+        "colocated", {"images": ParallelSizes(data=8), llava().language.name: ParallelSizes(data=8)}
     )
     with pytest.raises(ConfigError, match=r"Module 'imagez': .* did you mean images"):
         predict(llava(), layout, workload)
 
 
-@rows(
-    "price",
-    -1.0,
-    math.nan,
-    math.inf,
-)
+@rows("price", -1.0, math.nan, math.inf)
 def test_a_price_below_nothing(price: float) -> None:
     layout = Layout("homogeneous", {DENSE: ParallelSizes(8)})
     with pytest.raises(ConfigError, match="Price per GPU-hour"):

@@ -94,11 +94,7 @@ def test_further_tokens(slices: bool, recomputed: Any, found: int) -> None:
     assert counted(config.finalize()) == {LANGUAGE: found}
 
 
-@rows(
-    "further, gathers",
-    (0, 2 * 2 + 1),
-    (2, 4 * 2 + 3 + 2 * 2),
-)
+@rows("further, gathers", (0, 2 * 2 + 1), (2, 4 * 2 + 3 + 2 * 2))
 def test_slices_that_frozen_matrices_take(further: int, gathers: int) -> None:
     """Nothing is gathered again backward: for layers, outputs, and where tokens are joined."""
     make = partial(apart_config, (1, 1, 1), (2, 1, 1), 3)

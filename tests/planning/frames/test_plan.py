@@ -40,11 +40,7 @@ def test_lpt_is_the_reference(loads: list[int], ranks: int) -> None:
     assert all(type(total) is int for total in totals)
 
 
-@rows(
-    "scale",
-    1,
-    0.37,
-)
+@rows("scale", 1, 0.37)
 def test_lpt_is_the_reference_when_compiled(scale: float) -> None:
     loads = videos(700) * scale
     assert lpt_balance(loads, 32) == slow_lpt(loads.tolist(), 32)
@@ -66,16 +62,7 @@ def test_few_frames_are_at_most_3_percent_above_the_optimum(loads: list[int], ra
     assert plan.makespan <= 1.03 * optimum(loads, ranks)
 
 
-@rows(
-    "ranks, frames",
-    (2, 20),
-    (3, 11),
-    (8, 20),
-    (8, 24),
-    (16, 48),
-    (16, 64),
-    (30, 64),
-)
+@rows("ranks, frames", (2, 20), (3, 11), (8, 20), (8, 24), (16, 48), (16, 64), (30, 64))
 def test_frames_that_fill_ranks_exactly_are_at_most_3_percent_above(
     ranks: int, frames: int
 ) -> None:
@@ -116,11 +103,7 @@ def test_images_and_mixed_batches_are_balanced(batch, frames: int, ranks: int) -
     assert plan.makespan <= max(lpt_balance(batch(frames), ranks)[1])
 
 
-@rows(
-    "sizes, seed",
-    *((s, 0) for s in FEW_SIZES),
-    (HARD_SIZES, 1),
-)
+@rows("sizes, seed", *((s, 0) for s in FEW_SIZES), (HARD_SIZES, 1))
 def test_no_plan_of_few_sizes_is_better(sizes: tuple[int, ...], seed: int) -> None:
     """A linear program over all contents of a rank needs more ranks for any lower makespan."""
     loads = np.random.default_rng(seed).choice(sizes, 1024)
@@ -136,9 +119,7 @@ def test_the_loops_do_the_same_interpreted_and_compiled(monkeypatch: pytest.Monk
     def plans() -> list[FramePlan]:
         return [
             plan_frames(
-                loads,
-                ranks,
-                **({**more, "home": np.arange(len(loads)) % ranks} if more else {}),
+                loads, ranks, **({**more, "home": np.arange(len(loads)) % ranks} if more else {})
             )
             for loads, ranks in cases
             for more in options

@@ -145,9 +145,7 @@ def test_the_order_of_one_module_is_as_long_as_megatrons(
 @settings(max_examples=60, deadline=None)
 @given(
     encoders=st.dictionaries(
-        st.sampled_from(["a", "b"]),
-        st.tuples(st.integers(1, 4), st.integers(1, 3)),
-        min_size=1,
+        st.sampled_from(["a", "b"]), st.tuples(st.integers(1, 4), st.integers(1, 3)), min_size=1
     ),
     language=st.tuples(st.integers(1, 4), st.integers(1, 3)),
     count=st.integers(1, 9),
@@ -170,12 +168,7 @@ def test_predicted_memory_holds_what_chunks_hold(encoders, language, count: int)
             assert held <= through[LANGUAGE] + max(through[name] for name in encoders)
 
 
-@rows(
-    "stages, chunks, rounds",
-    (2, 2, 1),
-    (4, 3, 2),
-    (8, 2, 3),
-)
+@rows("stages, chunks, rounds", (2, 2, 1), (4, 3, 2), (8, 2, 3))
 def test_interleaving_divides_the_bubble(stages: int, chunks: int, rounds: int) -> None:
     """(p - 1) (f + b) / v, arXiv 2104.04473, section 2.2."""
     count = stages * rounds
@@ -279,13 +272,7 @@ def test_encoders_beside_a_pipeline(
     simulate(schedule)
 
 
-@rows(
-    "sets, chunks, count",
-    (2, 1, 3),
-    (2, 2, 3),
-    (3, 2, 4),
-    (4, 3, 8),
-)
+@rows("sets, chunks, count", (2, 1, 3), (2, 2, 3), (3, 2, 4), (4, 3, 8))
 def test_chunks_divide_the_time_in_which_encoders_beside_a_pipeline_wait(
     sets: int, chunks: int, count: int
 ) -> None:

@@ -72,14 +72,7 @@ def test_the_bubble_of_equal_stages(p: int, m: int, order) -> None:
     assert list(timeline.in_flight) == (held if order is one_forward_one_backward else [m] * p)
 
 
-@rows(
-    "p, m",
-    (1, 1),
-    (2, 2),
-    (4, 4),
-    (3, 7),
-    (8, 16),
-)
+@rows("p, m", (1, 1), (2, 2), (4, 4), (3, 7), (8, 16))
 def test_a_zero_bubble_of_equal_stages(p: int, m: int) -> None:
     # Table 2 of arXiv 2401.10241: (p - 1) (T_F + T_B - T_W), in the memory of 1F1B's first stage.
     graph = stage_graph({"language": []}, {"language": p})

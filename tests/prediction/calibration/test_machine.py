@@ -69,16 +69,7 @@ def test_planted_cpu_seconds_are_recovered() -> None:
     assert costs.message(512) == pytest.approx(MACHINE.call * 2 + MACHINE.byte * 512, rel=1e-6)
 
 
-@rows(
-    "ranks, dearer",
-    (1, 0.7),
-    (2, 0.7),
-    (3, 0.75),
-    (4, 0.8),
-    (6, 0.9),
-    (8, 1.0),
-    (16, 1.0),
-)
+@rows("ranks, dearer", (1, 0.7), (2, 0.7), (3, 0.75), (4, 0.8), (6, 0.9), (8, 1.0), (16, 1.0))
 def test_what_ranks_at_work_take_from_each_other_is_found_again(ranks: int, dearer: float) -> None:
     """Between the numbers that were measured lies a line; beyond them the nearest holds."""
     costs = fit_calibration(MACHINE.measurements()).costs

@@ -11,12 +11,7 @@ import pytest
 from mimokit.config import ConfigError, StrategyConfig
 from mimokit.planning.strategies import StrategyPlan, plan_of_size, plan_strategy
 from mimokit.prediction.hardware import load_hardware
-from mimokit.prediction.network import (
-    Link,
-    Network,
-    predict_strategy,
-    strategy_timeline,
-)
+from mimokit.prediction.network import Link, Network, predict_strategy, strategy_timeline
 from tests.rows import rows
 
 ENTRIES = 250_000
