@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -134,8 +135,7 @@ def test_an_encoder_does_not_depend_on_the_sizes_of_another_module() -> None:
     assert len(alike[0]) == len(first.of("images")) - 1
 
 
-@pytest.mark.parametrize("name", ["llama-3-8b", "qwen3-30b-a3b"])
-@pytest.mark.parametrize("gpu", ["h100", "gb200"])
+@rows("name, gpu", *itertools.product(["llama-3-8b", "qwen3-30b-a3b"], ["h100", "gb200"]))
 def test_twice_the_samples_never_take_less_time(name: str, gpu: str) -> None:
     model = load_model(name)
     for samples in (8, 32, 128):
@@ -164,8 +164,7 @@ SLOWEST_SHARE, LONGEST_LAUNCH = 0.3, 100e-6
 """Of arithmetic, memory and links that anything long reaches; seconds of a launch on Grace."""
 
 
-@pytest.mark.parametrize("own", SIZES, ids=str)
-@pytest.mark.parametrize("name", ["llama-3-8b", "qwen3-30b-a3b"])
+@rows("own, name", *itertools.product(SIZES, ["llama-3-8b", "qwen3-30b-a3b"]))
 def test_no_line_takes_longer_than_its_operations_bytes_launches_and_messages(
     name: str, own: ParallelSizes
 ) -> None:

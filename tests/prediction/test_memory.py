@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -79,8 +80,7 @@ def test_in_flight_is_1f1b() -> None:
     assert int(micro_batches_in_flight(sizes, 2, 0)) == 2
 
 
-@pytest.mark.parametrize("micro_batches", [1, 3, 8])
-@pytest.mark.parametrize("stages", [1, 2, 4])
+@rows("micro_batches, stages", *itertools.product([1, 3, 8], [1, 2, 4]))
 def test_in_flight_is_what_the_schedule_plan_holds(stages: int, micro_batches: int) -> None:
     sizes = ParallelSizes(pipeline=stages)
     pipeline = plan_schedule(stage_graph({"language": ()}, {"language": stages}), micro_batches)
@@ -89,8 +89,7 @@ def test_in_flight_is_what_the_schedule_plan_holds(stages: int, micro_batches: i
         assert alive == most_alive(pipeline.steps(stage))
 
 
-@pytest.mark.parametrize("micro_batches", [4, 8, 32])
-@pytest.mark.parametrize("chunks", [2, 3, 5])
+@rows("micro_batches, chunks", *itertools.product([4, 8, 32], [2, 3, 5]))
 def test_in_flight_is_what_megatrons_interleaved_schedule_holds(
     chunks: int, micro_batches: int
 ) -> None:
@@ -334,9 +333,7 @@ def test_a_frozen_language_model_passes_gradients_to_its_encoder() -> None:
     assert found.peak_memory == pytest.approx(total)
 
 
-@pytest.mark.parametrize("tensor", [1, 2, 8])
-@pytest.mark.parametrize("context", [1, 4])
-@pytest.mark.parametrize("sequence_parallel", [False, True])
+@rows("tensor, context, sequence_parallel", *itertools.product([1, 2, 8], [1, 4], [False, True]))
 def test_all_rows_of_korthikantis_table_2(
     tensor: int, context: int, sequence_parallel: bool
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -95,9 +96,10 @@ def test_chunks_of_an_encoder_are_predicted_as_their_schedule_runs() -> None:
         assert len(of_encoder) == 2 * 8 * 32  # passes, chunks of all stages, micro-batches
 
 
-@pytest.mark.parametrize("order", ORDER_NAMES)
-@pytest.mark.parametrize("encoders", [{}, {"images": 1}, {"images": 2, "sound": 1}], ids=str)
-@pytest.mark.parametrize("micro_batches", [1, 3, 8])
+@rows(
+    "order, encoders, micro_batches",
+    *itertools.product(ORDER_NAMES, [{}, {"images": 1}, {"images": 2, "sound": 1}], [1, 3, 8]),
+)
 def test_stages_hold_what_their_schedule_holds(
     order: PipelineOrder, encoders: dict[str, int], micro_batches: int
 ) -> None:
@@ -160,9 +162,7 @@ def test_gradients_of_weights_that_come_later_fill_the_time_in_which_stages_wait
     assert later.seconds <= plain.seconds
 
 
-@pytest.mark.parametrize("stages", [2, 4, 8])
-@pytest.mark.parametrize("micro_batches", [1, 4, 16])
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.5])
+@rows("stages, micro_batches, share", *itertools.product([2, 4, 8], [1, 4, 16], [0.0, 0.3, 0.5]))
 def test_equal_stages_are_never_slower_in_zb_h1(
     stages: int, micro_batches: int, share: float
 ) -> None:

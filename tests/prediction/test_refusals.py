@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -143,8 +144,7 @@ def test_a_price_below_nothing(price: float) -> None:
         predict(load_model(DENSE), layout, WORKLOAD, price_per_gpu_hour=price)
 
 
-@pytest.mark.parametrize("value", [0, -1, 1.5, "many"])
-@pytest.mark.parametrize("field", ["seq_length", "global_batch_size"])
+@rows("value, field", *itertools.product([0, -1, 1.5, "many"], ["seq_length", "global_batch_size"]))
 def test_a_step_of_no_whole_number(field: str, value: object) -> None:
     with pytest.raises(ConfigError, match=f"{field} is {value}; it must be a whole number"):
         Workload(**{"seq_length": 8, "global_batch_size": 8, field: value})  # type: ignore[arg-type]

@@ -125,9 +125,7 @@ def as_megatron(stages: int, chunks: int, place: int, count: int) -> list[tuple]
     return steps + [step("backward", number) for number in range(whole - warmup, whole)]
 
 
-@pytest.mark.parametrize("stages", [2, 3, 4, 6, 7])
-@pytest.mark.parametrize("chunks", [2, 3])
-@pytest.mark.parametrize("rounds", [1, 3])
+@rows("stages, chunks, rounds", *itertools.product([2, 3, 4, 6, 7], [2, 3], [1, 3]))
 def test_the_order_of_one_module_is_as_long_as_megatrons(
     stages: int, chunks: int, rounds: int
 ) -> None:

@@ -165,8 +165,10 @@ def test_there_is_no_smallest_h_where_none_is_enough() -> None:
     assert predict_strategy(planned("demo"), slow, 0.001).smallest_h is None
 
 
-@pytest.mark.parametrize("parameters", [1, 4095, 4097, 30_846_720])
-@pytest.mark.parametrize("name", ["diloco", "demo", "streaming_diloco"])
+@rows(
+    "parameters, name",
+    *itertools.product([1, 4095, 4097, 30_846_720], ["diloco", "demo", "streaming_diloco"]),
+)
 def test_a_plan_without_a_model_has_all_parameters(name: Any, parameters: int) -> None:
     assert plan_of_size(StrategyConfig(name=name), parameters, 4).entries == parameters
 
