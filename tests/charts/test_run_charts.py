@@ -106,12 +106,13 @@ def test_pale_bars_are_those_that_do_not_differ(runs: Runs) -> None:
 
 
 @pytest.fixture
-def no_script(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out of pages what draws their charts again; bundling it takes seconds."""
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave pictures empty on pages, and out of them what draws them again: both take seconds."""
+    monkeypatch.setattr(_renderer, "svg", lambda spec: "<svg></svg>")
     monkeypatch.setattr("vl_convert.javascript_bundle", lambda snippet, vl_version: snippet)
 
 
-@pytest.mark.usefixtures("no_script")
+@pytest.mark.usefixtures("undrawn")
 def test_runs_that_did_not_complete_are_named_and_neither_best_nor_worst(tmp_path: Path) -> None:
     for name, seconds, status in (
         ("dead_fast", 0.001, "failed"),
@@ -217,7 +218,7 @@ def test_the_page_holds_everything_and_needs_no_network(runs: Runs) -> None:
     assert "vegaEmbed" in page or "vega-embed" in page
 
 
-@pytest.mark.usefixtures("no_script")
+@pytest.mark.usefixtures("undrawn")
 def test_a_page_of_runs_that_measured_nothing(tmp_path: Path) -> None:
     (tmp_path / "failed").mkdir()
     (tmp_path / "failed" / "error.json").write_text('{"type": "RankDied", "message": "gone"}')
