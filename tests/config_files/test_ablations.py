@@ -11,6 +11,7 @@ import mimokit
 from mimokit.config import ConfigError
 from mimokit.config_files import load_experiment_config
 from tests.config.sections import only
+from tests.rows import rows
 
 ABLATIONS = Path(__file__).parents[2] / "configs/ablations"
 MODES = {"homogeneous", "colocated", "heterogeneous"}
@@ -24,7 +25,7 @@ def layouts(name: str) -> list[Path]:
 FILES = [path for name in SETS for path in layouts(name)]
 
 
-@pytest.mark.parametrize("name", SETS)
+@rows("name", *SETS)
 def test_a_set_has_a_baseline_and_six_layouts_over_three_modes(name: str) -> None:
     assert (ABLATIONS / name / "baseline.yaml").is_file()
     modes = Counter(load_experiment_config(path).model.deployment_mode for path in layouts(name))
@@ -34,7 +35,7 @@ def test_a_set_has_a_baseline_and_six_layouts_over_three_modes(name: str) -> Non
     assert all(seen.count(one) == 1 for one in seen), "two files have the same layout"
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+@rows("path", *FILES)
 def test_a_layout_of_a_set_is_comparable_with_the_others(path: Path) -> None:
     config = load_experiment_config(path)
     baseline = load_experiment_config(path.with_name("baseline.yaml"))
@@ -44,12 +45,12 @@ def test_a_layout_of_a_set_is_comparable_with_the_others(path: Path) -> None:
     assert path.stem.startswith(config.model.deployment_mode)
 
 
-@pytest.mark.parametrize("path", layouts("digits"), ids=lambda path: path.stem)
+@rows("path", *layouts("digits"))
 def test_the_digits_run_on_four_to_eight_engines(path: Path) -> None:
     assert 4 <= mimokit.plan(path).world_size <= 8
 
 
-@pytest.mark.parametrize("path", layouts("llm_7b"), ids=lambda path: path.stem)
+@rows("path", *layouts("llm_7b"))
 def test_the_large_set_is_predicted(path: Path) -> None:
     config = load_experiment_config(path)
     networks = config.model.module_architectures

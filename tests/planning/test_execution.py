@@ -6,25 +6,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import mimokit
-from mimokit.architecture.parallel_sizes import (
-    ParallelSizes,
-    other_fields,
-    rank_fields,
-    sizes_of,
-)
+from mimokit.architecture.parallel_sizes import ParallelSizes, other_fields, rank_fields, sizes_of
 from mimokit.axes import CONFIG_FIELDS
 from mimokit.config import ModuleParallelismConfig
 from mimokit.config.parallelism import LEFT_OUT
 from mimokit.planning.execution import ModuleExecution
 from tests.planning.layouts import layout, sizes
+from tests.rows import rows
 
 SHIPPED = sorted((Path(__file__).parents[2] / "configs").glob("digits_*.yaml"))
 
 
-@pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
+@rows("file", *SHIPPED)
 def test_what_ships_is_executed_as_its_config_says(file: Path) -> None:
     config = mimokit.load_experiment_config(file)
     executions = mimokit.plan(config).executions
@@ -82,9 +76,13 @@ def test_every_choice_of_a_config_is_in_the_execution() -> None:
     assert stated == set(CONFIG_FIELDS.values())
 
 
-@pytest.mark.parametrize(
-    ("precision", "weights"),
-    [(None, "fp32"), ("tf32", "fp32"), ("fp16", "fp16"), ("bf16", "bf16"), ("fp8", "bf16")],
+@rows(
+    "precision, weights",
+    (None, "fp32"),
+    ("tf32", "fp32"),
+    ("fp16", "fp16"),
+    ("bf16", "bf16"),
+    ("fp8", "bf16"),
 )
 def test_weights_follow_the_precision_and_gradients_stay_fp32(
     precision: str | None, weights: str
@@ -129,10 +127,7 @@ def test_homogeneous_encoders_are_executed_as_the_first_stage_that_they_lie_in()
     encoder, language = executions["images"], executions["language"]
     assert (language.pipeline_parallel, language.virtual_stages) == (2, 2)
     assert encoder == replace(
-        language,
-        pipeline_parallel=1,
-        virtual_stages=1,
-        frozen_parts=frozenset(("encoder",)),
+        language, pipeline_parallel=1, virtual_stages=1, frozen_parts=frozenset(("encoder",))
     )
     assert encoder.sequence_parallel
     assert encoder.recompute == "full"

@@ -10,6 +10,7 @@ import mimokit
 from mimokit.config import ConfigError, ExperimentConfig
 from mimokit.config_files import config_from_mapping
 from tests.planning.layouts import layout, sizes
+from tests.rows import rows
 
 WIDE = {"tp": 4, "dp": 2, "pp": 2, "offset": 8}
 
@@ -122,7 +123,7 @@ def test_a_homogeneous_pipeline() -> None:
     assert loads == [8, 0, 8]
 
 
-@pytest.mark.parametrize("mode", ["homogeneous", "colocated"])
+@rows("mode", "homogeneous", "colocated")
 def test_nothing_cut_into_stages(mode: str) -> None:
     plan = mimokit.plan(layout(mode, sizes(dp=2), 4, images=sizes(dp=2)))
     assert plan.pipeline is None
@@ -154,7 +155,7 @@ def test_plans_with_pipelines_travel() -> None:
     assert len(pickle.dumps(plan)) < 20_000
 
 
-@pytest.mark.parametrize("config", [big_and_small, two_encoders, behind])
+@rows("config", big_and_small, two_encoders, behind)
 def test_ranks_agree_about_every_message(config) -> None:
     """Follow every rank through its actions: per pair, sent and received in the same order."""
     plan = mimokit.plan(config())
@@ -191,7 +192,7 @@ def test_stages_of_a_module_send_rank_to_rank() -> None:
         plan.pipeline.stages_of(24)
 
 
-@pytest.mark.parametrize("config", [big_and_small(), two_encoders(), behind()])
+@rows("config", big_and_small(), two_encoders(), behind())
 def test_the_peer_of_a_rank_has_its_coordinates_in_the_other_stage(config) -> None:
     plan = mimokit.plan(config)
     stages = plan.pipeline.graph.stages

@@ -32,6 +32,7 @@ from mimokit.prediction.step_time.products import product_seconds
 from mimokit.prediction.step_time.recipe import Recipe
 from mimokit.prediction.step_time.system import HALF
 from tests.prediction.calibration.synthetic_machine import Machine
+from tests.rows import rows
 
 H100 = load_hardware("h100")
 BRIDGE = load_software("megatron-bridge")
@@ -55,7 +56,7 @@ def one_gather(t: int) -> float:
     return float(gather(H100, HALF * NET.hidden * TOKENS, t, 1))
 
 
-@pytest.mark.parametrize("overlap", ["none", "async", "pipelined"])
+@rows("overlap", "none", "async", "pipelined")
 def test_one_rank_has_no_collectives(overlap: str) -> None:
     assert exposed(overlap, 1, 1.0) == (0, 0)
 
@@ -69,7 +70,7 @@ def plain(heads: int = 16, micro_batch: int = 1, t: int = 1, **changes: float) -
     return layer_time(net, None, sizes, 1024.0 * micro_batch, 512.0, system)
 
 
-@pytest.mark.parametrize(("heads", "micro_batch", "t"), [(16, 1, 8), (6, 1, 1), (16, 1, 16)])
+@rows("heads, micro_batch, t", (16, 1, 8), (6, 1, 1), (16, 1, 16))
 def test_a_softmax_that_does_not_fit_its_blocks_takes_longer_to_launch(
     heads: int, micro_batch: int, t: int
 ) -> None:
@@ -148,10 +149,7 @@ def test_narrow_experts_move_more_per_operation() -> None:
     assert written(EXPERTS, (ROUTED, ROUTED_INNER)) > 2 * written(None, (NORMED_AGAIN, INNER))
 
 
-@pytest.mark.parametrize(
-    ("precision", "graphs", "kernels"),
-    [("bf16", "none", 3), ("fp8", "none", 6), ("mxfp8", "full", 4.5)],
-)
+@rows("precision, graphs, kernels", ("bf16", "none", 3), ("fp8", "none", 6), ("mxfp8", "full", 4.5))
 def test_each_expert_of_a_rank_has_kernels_of_its_own(
     precision: str, graphs: Graphs, kernels: float
 ) -> None:
@@ -219,7 +217,7 @@ def test_a_chip_sustains_the_same_in_all_products_that_have_it() -> None:
         assert rates[0] == pytest.approx(rates[1], rel=1e-2)
 
 
-@pytest.mark.parametrize("shared", [0, 512])
+@rows("shared", 0, 512)
 def test_collectives_of_a_layer_of_experts(shared: int) -> None:
     """On 2 tensor and 4 expert parallel ranks; routed experts are reached by dispatch alone."""
     moe = replace(EXPERTS, shared_ffn=shared)
@@ -235,7 +233,7 @@ def test_collectives_of_a_layer_of_experts(shared: int) -> None:
     assert sum(each.count for each in alone if each.axis == Axis.EXPERT) == 0
 
 
-@pytest.mark.parametrize("width", [32, 512])
+@rows("width", 32, 512)
 def test_narrow_products_take_as_long_as_the_calibrated_machine_does(width: int) -> None:
     """The machine needs 1 + 32 / width times as long; every matrix here is `width` wide or high."""
     machine = Machine()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -16,6 +17,7 @@ from mimokit.prediction import Layout, Workload, predict
 from mimokit.prediction.module_costs import encoder_cost
 from mimokit.prediction.task import task_of
 from mimokit.prediction.workload import branches_of
+from tests.rows import rows
 
 WORKLOAD = Workload(seq_length=2048, global_batch_size=64)
 
@@ -30,14 +32,11 @@ def layout(mode: str, encoder: ParallelSizes, language: ParallelSizes) -> Layout
     return Layout(mode, {"images": encoder, llava().language.name: language})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("chosen", "gpus"),
-    [
-        (layout("homogeneous", ParallelSizes(2, data=4), ParallelSizes(2, data=4)), 8),
-        (layout("colocated", ParallelSizes(data=8), ParallelSizes(4, data=2)), 8),
-        (layout("heterogeneous", ParallelSizes(data=2), ParallelSizes(2, 2, data=4)), 18),
-    ],
-    ids=str,
+@rows(
+    "chosen, gpus",
+    (layout("homogeneous", ParallelSizes(2, data=4), ParallelSizes(2, data=4)), 8),
+    (layout("colocated", ParallelSizes(data=8), ParallelSizes(4, data=2)), 8),
+    (layout("heterogeneous", ParallelSizes(data=2), ParallelSizes(2, 2, data=4)), 18),
 )
 def test_parts_make_up_the_step(chosen: Layout, gpus: int) -> None:
     found = predict(llava(), chosen, WORKLOAD, "h100", price_per_gpu_hour=2.0)
@@ -68,21 +67,12 @@ def test_a_missing_module_is_named() -> None:
         predict(llava(), alone, WORKLOAD)
 
 
-@pytest.mark.parametrize(
-    ("modules", "words"),
-    [
-        ({}, "it has sizes of no module"),
-        (
-            {"sound": ParallelSizes(), "images": ParallelSizes(), "x": ParallelSizes()},
-            "Module 'sound'",
-        ),
-        (
-            {"images": ParallelSizes(), "x": ParallelSizes(tensor=0)},
-            "tensor is 0; it must be above",
-        ),
-        ({"images": ParallelSizes()}, "Module 'images': the layout has no sizes for it"),
-    ],
-    ids=["none", "unknown", "zero", "no language model"],
+@rows(
+    "modules, words",
+    ({}, "it has sizes of no module"),
+    ({"sound": ParallelSizes(), "images": ParallelSizes(), "x": ParallelSizes()}, "Module 'sound'"),
+    ({"images": ParallelSizes(), "x": ParallelSizes(tensor=0)}, "tensor is 0; it must be above"),
+    ({"images": ParallelSizes()}, "Module 'images': the layout has no sizes for it"),
 )
 def test_bad_layouts(modules: dict[str, ParallelSizes], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
@@ -101,8 +91,7 @@ def test_a_precision_the_hardware_lacks_is_refused() -> None:
         predict(llava(), chosen, Workload(2048, 64, precision="fp8"), "a100")
 
 
-@pytest.mark.parametrize("mode", ["homogeneous", "colocated", "heterogeneous"])
-@pytest.mark.parametrize("context", [1, 2])
+@rows("mode, context", *itertools.product(["homogeneous", "colocated", "heterogeneous"], [1, 2]))
 def test_memory_lines_add_up_to_the_fullest_rank(mode: str, context: int) -> None:
     """Modules that share ranks fill the same one; each line is the product of its factors."""
     language = ParallelSizes(2, 2, context=context, data=4 // context)

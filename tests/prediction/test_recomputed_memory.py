@@ -13,6 +13,7 @@ from mimokit.architecture.parameters_on_rank import StageLayers
 from mimokit.config.recipe import RecipeConfig
 from mimokit.prediction import Layout, Prediction, Workload, predict
 from mimokit.prediction.memory import Storage, stage_memory
+from tests.rows import rows
 
 SEQ, STAGES, TENSOR = 4096, 4, 2
 
@@ -38,7 +39,7 @@ def part(name: str, which: str = "activations", **facts: Any) -> float:
     return float(parts[which])
 
 
-@pytest.mark.parametrize("layers", [0, 1, 3, 8, 50])
+@rows("layers", 0, 1, 3, 8, 50)
 def test_layers_that_are_recomputed_keep_their_input(layers: int) -> None:
     """8 layers are on a stage, of 4 micro-batches at a time on the first one."""
     name, net = "llama-3-8b", model("llama-3-8b").net
@@ -67,7 +68,7 @@ FREED = {
 """Numbers of 16 bits per token of a layer (of experts, where there are), by hand."""
 
 
-@pytest.mark.parametrize(("name", "module"), FREED)
+@rows("name, module", *FREED)
 def test_modules_that_are_recomputed_are_not_kept(name: str, module: str) -> None:
     net = model(name).net
     sizes = ParallelSizes(TENSOR)

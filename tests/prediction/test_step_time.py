@@ -37,6 +37,7 @@ from mimokit.prediction.hardware import load_hardware
 from mimokit.prediction.step_time import ModuleInput, System, load_software, module_step
 from mimokit.prediction.step_time.collectives import gather, ring, send
 from mimokit.prediction.step_time.stage import end_terms
+from tests.rows import rows
 
 H100 = load_hardware("h100")
 BRIDGE = load_software("megatron-bridge")
@@ -133,18 +134,13 @@ def test_equal_stages_wait_as_narayanan_says() -> None:
         assert share == pytest.approx(3 / 16 / chunks, rel=0.05)
 
 
-@pytest.mark.parametrize(
+@rows(
     "chosen",
-    [
-        layout("homogeneous", ParallelSizes(2, data=2), ParallelSizes(2, 4, data=2)),
-        layout("heterogeneous", ParallelSizes(data=2), ParallelSizes(2, 2, data=2)),
-        layout("heterogeneous", ParallelSizes(data=4), ParallelSizes(1, 4, data=2)),
-        layout("heterogeneous", ParallelSizes(1, 4, data=2), ParallelSizes(1, 4, data=2)),
-        layout(
-            "heterogeneous", ParallelSizes(1, 2, virtual=2), ParallelSizes(2, 4, virtual=2, data=2)
-        ),
-    ],
-    ids=str,
+    layout("homogeneous", ParallelSizes(2, data=2), ParallelSizes(2, 4, data=2)),
+    layout("heterogeneous", ParallelSizes(data=2), ParallelSizes(2, 2, data=2)),
+    layout("heterogeneous", ParallelSizes(data=4), ParallelSizes(1, 4, data=2)),
+    layout("heterogeneous", ParallelSizes(1, 4, data=2), ParallelSizes(1, 4, data=2)),
+    layout("heterogeneous", ParallelSizes(1, 2, virtual=2), ParallelSizes(2, 4, virtual=2, data=2)),
 )
 def test_the_closed_form_is_close_to_the_simulation(chosen: Layout) -> None:
     simulated = predict(llava(), chosen, WORKLOAD).seconds
@@ -250,7 +246,7 @@ def test_sends_of_chunks_wait_where_the_schedule_does_not_overlap_them() -> None
     assert waiting - beside == pytest.approx(2 * hops * 4 * 32)
 
 
-@pytest.mark.parametrize("sharded", [False, True])
+@rows("sharded", False, True)
 def test_what_is_frozen_reduces_no_gradients_and_has_no_optimizer(sharded: bool) -> None:
     sizes = ParallelSizes(2, data=4, fully_sharded=sharded)
     chosen = layout("colocated", ParallelSizes(data=8, fully_sharded=sharded), sizes)

@@ -20,6 +20,7 @@ from mimokit.config import ConfigError, ExperimentConfig, ModuleParallelismConfi
 from mimokit.config_files import load_preset
 from mimokit.prediction.traffic import KINDS, Traffic, traffic_of_plan
 from tests.layouts_experts import experts_config
+from tests.rows import rows
 
 Sent = Counter[tuple[int, int]]
 BYTES, GRADIENT_BYTES = 2, 4
@@ -65,16 +66,14 @@ def heterogeneous(
     return config
 
 
-@pytest.mark.parametrize(
-    ("groups", "recompute", "all_reduces", "gathers"),
-    [
-        (None, None, 4, 0),
-        (None, "full", 6, 0),  # the forward pass again
-        (None, "selective", 4, 0),
-        (4, None, 4, 0),
-        (2, None, 4, 2),  # a gather forward, a scatter backward
-        (2, "full", 6, 3),
-    ],
+@rows(
+    "groups, recompute, all_reduces, gathers",
+    (None, None, 4, 0),
+    (None, "full", 6, 0),  # the forward pass again
+    (None, "selective", 4, 0),
+    (4, None, 4, 0),
+    (2, None, 4, 2),  # a gather forward, a scatter backward
+    (2, "full", 6, 3),
 )
 def test_tensor_parallel_traffic_of_a_layer(
     groups: int | None, recompute: str | None, all_reduces: int, gathers: int
@@ -125,7 +124,7 @@ def test_stages_hand_activations_on_and_gradients_back() -> None:
     assert found == {(2, 4): size, (4, 2): size, (3, 5): size, (5, 3): size}
 
 
-@pytest.mark.parametrize(("recompute", "rings"), [(None, 3), ("full", 4)])
+@rows("recompute, rings", (None, 3), ("full", 4))
 def test_context_parallel_sends_keys_and_values_round_the_ring(
     recompute: str | None, rings: int
 ) -> None:
@@ -170,7 +169,7 @@ def test_what_the_bridges_move_is_all_there(
         assert any(set(pair) <= group for group in within)
 
 
-@pytest.mark.parametrize("replicas", [(8, 1), (8, 2), (1, 8), (4, 4)])
+@rows("replicas", (8, 1), (8, 2), (1, 8), (4, 4))
 def test_colocated_bridges_gather_within_their_groups(replicas: tuple[int, int]) -> None:
     config = load_preset("llava_7b_colocated")
     images, language = replicas
@@ -192,7 +191,7 @@ def test_colocated_bridges_gather_within_their_groups(replicas: tuple[int, int])
         assert any(set(pair) <= set(group) for group in bridge.gather_groups)
 
 
-@pytest.mark.parametrize("block", [1, 3, 8, 24, 100])
+@rows("block", 1, 3, 8, 24, 100)
 def test_blocks_sum_over_their_ranks(block: int) -> None:
     config = load_preset("llava_7b_heterogeneous")
     found = traffic_of_plan(config, mimokit.plan(config))

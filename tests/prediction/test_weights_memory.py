@@ -28,6 +28,7 @@ from mimokit.prediction.workload import branches_of
 from tests.hugging_face_weights import checkpoint
 from tests.llava import llava_checkpoint
 from tests.qwen_vl import qwen_checkpoint
+from tests.rows import rows
 from tests.sparse_weights import LLAMA_70B, SMALL, small_checkpoint, sparse_checkpoint
 
 
@@ -131,17 +132,15 @@ def test_advice_says_that_none_fits_and_what_to_set(tmp_path: Path) -> None:
     assert taken.environment["CUDA_DEVICE_MAX_CONNECTIONS"][0] == "1"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["advise", "--gpu", "h10"], "did you mean h100"),
-        (["advise", "--gpu", "h100", "--gpus", "0"], "gpus is 0; it must be at least 1"),
-        (["memory", "--tp", "1,3"], "tensor_parallel 3 does not divide"),
-        (["memory", "--tp", "one"], "'one' is not a list of sizes"),
-        (["memory", "--batch", "0"], "batch is 0"),
-        (["memory", "--seq-length", "65"], "seq_length is 65, and the model has 64 positions"),
-        (["advise", "--gpu", "h100", "--seq-length", "0"], "seq_length is 0; it must be at least"),
-    ],
+@rows(
+    "arguments, sentence",
+    (["advise", "--gpu", "h10"], "did you mean h100"),
+    (["advise", "--gpu", "h100", "--gpus", "0"], "gpus is 0; it must be at least 1"),
+    (["memory", "--tp", "1,3"], "tensor_parallel 3 does not divide"),
+    (["memory", "--tp", "one"], "'one' is not a list of sizes"),
+    (["memory", "--batch", "0"], "batch is 0"),
+    (["memory", "--seq-length", "65"], "seq_length is 65, and the model has 64 positions"),
+    (["advise", "--gpu", "h100", "--seq-length", "0"], "seq_length is 0; it must be at least"),
 )
 def test_what_cannot_be_said_is_rejected(arguments: list[str], sentence: str) -> None:
     name, *options = arguments
@@ -155,7 +154,7 @@ def test_a_tower_has_no_such_memory() -> None:
         checkpoint_memory(read_directory(checkpoint("clip_tower")), [1])
 
 
-@pytest.mark.parametrize("variant", ["clip", "clip_full", "siglip"])
+@rows("variant", "clip", "clip_full", "siglip")
 def test_a_llava_has_the_layers_that_its_features_need(variant: str) -> None:
     """The sizes are those of its experiment, and the bytes those of the experiment's modules."""
     directory = llava_checkpoint(variant)

@@ -17,6 +17,7 @@ from mimokit.planning.schedule import (
     stage_graph,
     zero_bubble,
 )
+from tests.rows import rows
 
 TWO_ENCODERS = stage_graph(
     {"short": ["language"], "long": ["language"], "language": []},
@@ -149,10 +150,8 @@ def test_schedules_travel() -> None:
     assert schedule != plan_schedule(TWO_ENCODERS, 1024)
 
 
-@pytest.mark.parametrize(
-    ("topology", "sizes", "sentence"),
-    [
-        ({"a": ["b"], "b": ["a"]}, {"a": 1, "b": 1}, "cycle: a -> b -> a"),
+@rows(
+"topology, sizes, sentence", ({"a": ["b"], "b": ["a"]}, {"a": 1, "b": 1}, "cycle: a -> b -> a"),
         ({"a": ["a"]}, {"a": 1}, "cycle: a -> a"),
         (
             {"a": ["b"], "b": ["c"], "c": ["d", "b"], "d": []},
@@ -161,9 +160,7 @@ def test_schedules_travel() -> None:
         ),
         ({"a": ["l"], "l": [], "b": []}, {"a": 1, "l": 1, "b": 1}, "'b' feeds no module"),
         ({"a": ["l"], "l": []}, {"a": 1}, "'l' needs a pipeline_parallel"),
-        ({"a": ["l"], "l": []}, {"a": 0, "l": 1}, "'a' needs a pipeline_parallel"),
-    ],
-)  # fmt: skip
+        ({"a": ["l"], "l": []}, {"a": 0, "l": 1}, "'a' needs a pipeline_parallel"),)  # fmt: skip
 def test_graphs_that_are_refused(topology, sizes, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         stage_graph(topology, sizes)
@@ -177,27 +174,23 @@ def test_cycles_and_orders_of_modules() -> None:
     assert topological_order({"l": ["z"], "b": ["l"], "a": ["l"]}) == ("b", "a", "l", "z")
 
 
-@pytest.mark.parametrize(
-    ("steps", "sentence"),
-    [
-        ([("forward", 0, 0)], "the backward of micro-batch 0, but it must do so once, not 0 times"),
-        ([("forward", 0, 0), ("forward", 0, 0)], "backward of micro-batch 0"),
-        ([("forward", 0, 0), ("backward", 0, 1)], "backward of micro-batch 1, but there is none"),
-    ],
+@rows(
+    "steps, sentence",
+    ([("forward", 0, 0)], "the backward of micro-batch 0, but it must do so once, not 0 times"),
+    ([("forward", 0, 0), ("forward", 0, 0)], "backward of micro-batch 0"),
+    ([("forward", 0, 0), ("backward", 0, 1)], "backward of micro-batch 1, but there is none"),
 )
 def test_orders_that_are_not_complete(steps, sentence: str) -> None:
     with pytest.raises(ScheduleError, match=sentence):
         plan_schedule(TWO_ENCODERS, 1, lambda *_: steps)
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"num_microbatches": 0}, "at least 1"),
-        ({"num_microbatches": 2, "frozen": {"audio"}}, "'audio' is not one of"),
-        ({"num_microbatches": 2, "absent": {("audio", 0)}}, "'audio' is not one of"),
-        ({"num_microbatches": 2, "absent": {("long", 2)}}, "micro-batch 2"),
-    ],
+@rows(
+    "options, sentence",
+    ({"num_microbatches": 0}, "at least 1"),
+    ({"num_microbatches": 2, "frozen": {"audio"}}, "'audio' is not one of"),
+    ({"num_microbatches": 2, "absent": {("audio", 0)}}, "'audio' is not one of"),
+    ({"num_microbatches": 2, "absent": {("long", 2)}}, "micro-batch 2"),
 )
 def test_options_that_are_wrong(options, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):

@@ -17,6 +17,7 @@ from mimokit.config import ConfigError, StrategyConfig
 from mimokit.config.strategy import TAKES
 from mimokit.planning.strategies import StrategyPlan, plan_strategy
 from tests.planning.strategies.brute_force import due
+from tests.rows import rows
 
 SHAPES = {"embed": (50, 8), "layers.0.w": (8, 8), "layers.1.w": (8, 8), "head": (10,), "scale": ()}
 ENTRIES = 400 + 64 + 64 + 10 + 1
@@ -87,22 +88,20 @@ def test_every_node_plans_the_same_and_in_any_order(plan: StrategyPlan) -> None:
             assert np.array_equal(plan.indices(one, name), other.indices(again, name))
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments", "payload"),
-    [
-        ("simple_reduce", {}, 4 * ENTRIES),
-        ("fedavg", {}, 4 * ENTRIES),
-        ("fedavg", {"weighting": "samples"}, 4 * ENTRIES + 4),
-        ("sparta", {"p_sparta": 0.01}, 4 * 0.01 * ENTRIES),
-        ("diloco", {}, 4 * ENTRIES),
-        ("diloco", {"codec": "int8"}, 4 * (256 + 4)),  # 3 blocks, one for each of 4 nodes
-        ("diloco", {"codec": "int4"}, 4 * (128 + 4)),
-        # 50 x 8 is one block, 8 x 8 too, 10 and the scalar have one dimension.
-        ("demo", {"compression_topk": 4}, (4 + 4 + 4 + 4 + 1) * 6),
-        ("noloco", {}, 8 * ENTRIES),
-        # 2 % of 400, 64, 64, 10 and 1: at least one each; 2 bytes, 2 bits, a scale.
-        ("sparse_loco", {}, (8 * 2 + 2 + 4) + 4 * (2 + 1 + 4)),
-    ],
+@rows(
+    "name, arguments, payload",
+    ("simple_reduce", {}, 4 * ENTRIES),
+    ("fedavg", {}, 4 * ENTRIES),
+    ("fedavg", {"weighting": "samples"}, 4 * ENTRIES + 4),
+    ("sparta", {"p_sparta": 0.01}, 4 * 0.01 * ENTRIES),
+    ("diloco", {}, 4 * ENTRIES),
+    ("diloco", {"codec": "int8"}, 4 * (256 + 4)),  # 3 blocks, one for each of 4 nodes
+    ("diloco", {"codec": "int4"}, 4 * (128 + 4)),
+    # 50 x 8 is one block, 8 x 8 too, 10 and the scalar have one dimension.
+    ("demo", {"compression_topk": 4}, (4 + 4 + 4 + 4 + 1) * 6),
+    ("noloco", {}, 8 * ENTRIES),
+    # 2 % of 400, 64, 64, 10 and 1: at least one each; 2 bytes, 2 bits, a scale.
+    ("sparse_loco", {}, (8 * 2 + 2 + 4) + 4 * (2 + 1 + 4)),
 )
 def test_payloads(name: str, arguments: dict[str, Any], payload: float) -> None:
     first = next(planned(name, **arguments).exchanges(100))
@@ -154,26 +153,24 @@ def test_ten_times_the_steps_take_ten_times_as_long() -> None:
     assert many < 40 * few
 
 
-@pytest.mark.parametrize(
-    ("make", "sentence"),
-    [
-        (lambda: planned("diloco", 0), "The number of nodes is 0; it must be at least 1."),
-        (lambda: planned("diloco", -1), "The number of nodes is -1; it must be at least 1."),
-        (
-            lambda: planned("fedavg", 4, island_size=5),
-            "strategy.island_size is 5, but the number of nodes is 4; it must be at most 4.",
-        ),
-        (
-            lambda: planned("noloco", 4, group_size=8),
-            "strategy.group_size is 8, but the number of nodes is 4; it must be at most 4.",
-        ),
-        (
-            lambda: planned("diloco", 4, island_size=2, codec="int8"),
-            "strategy.codec is int8, but islands send weights in full precision; leave out it or "
-            "island_size.",
-        ),
-        (lambda: planned("fedavg", 4, seed=-1), "The seed is -1; it must be at least 0."),
-    ],
+@rows(
+    "make, sentence",
+    (lambda: planned("diloco", 0), "The number of nodes is 0; it must be at least 1."),
+    (lambda: planned("diloco", -1), "The number of nodes is -1; it must be at least 1."),
+    (
+        lambda: planned("fedavg", 4, island_size=5),
+        "strategy.island_size is 5, but the number of nodes is 4; it must be at most 4.",
+    ),
+    (
+        lambda: planned("noloco", 4, group_size=8),
+        "strategy.group_size is 8, but the number of nodes is 4; it must be at most 4.",
+    ),
+    (
+        lambda: planned("diloco", 4, island_size=2, codec="int8"),
+        "strategy.codec is int8, but islands send weights in full precision; leave out it or "
+        "island_size.",
+    ),
+    (lambda: planned("fedavg", 4, seed=-1), "The seed is -1; it must be at least 0."),
 )
 def test_what_cannot_be_planned_is_rejected(make: Any, sentence: str) -> None:
     with pytest.raises(ConfigError) as caught:
