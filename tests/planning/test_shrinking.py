@@ -69,7 +69,7 @@ def _missing(config: ExperimentConfig) -> frozenset[str]:
     return kinds_of(plan_layout(config)) - kinds
 
 
-FEW_AND_MANY = pytest.mark.parametrize("examples", [6, pytest.param(60, marks=pytest.mark.beyond)])
+FEW_AND_MANY = pytest.mark.parametrize("examples", [6, 60])
 
 
 @FEW_AND_MANY
