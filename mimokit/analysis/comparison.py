@@ -245,7 +245,7 @@ def _series(
             reasons[name] = f"its status is {row['status']}, and it has {many} with {metric}"
     series, statuses = {}, {}
     for name, of_runs in compared.items():
-        finished = [one for run, one in of_runs.items() if run not in unfinished]
+        finished = [steps for run, steps in of_runs.items() if run not in unfinished]
         series[name] = finished or list(of_runs.values())
         if not finished:
             statuses[name] = listed(list(dict.fromkeys(unfinished[run] for run in of_runs)))

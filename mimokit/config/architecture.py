@@ -170,6 +170,8 @@ OF_ITEMS = (
     "merge_size",
 )  # fmt: skip
 """Fields of what reads images or sound, which an adapter of their rows has not."""
+OF_VISION = ("temporal_patch_size", "patch_bias", "pooling_head", "outer_norms", "post_layer_norm")
+"""Fields that vision encoders alone have."""
 
 
 class ModuleArchitecture(LayerArchitecture, NetworkSizes):

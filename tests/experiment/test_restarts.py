@@ -116,10 +116,14 @@ def _run(
     return run, begun
 
 
-def _done(folder: Path, ends: list[Any], **trouble: Any) -> list[int]:
-    run, begun = _run(folder, ends, 3, **trouble)
+def _ended(folder: Path, ends: list[Any], restarts: int, **trouble: Any) -> tuple[Any, list[int]]:
+    run, begun = _run(folder, ends, restarts, **trouble)
     assert run.result(20) == ["done"]
-    return list(begun)
+    return run, list(begun)
+
+
+def _done(folder: Path, ends: list[Any], **trouble: Any) -> list[int]:
+    return _ended(folder, ends, 3, **trouble)[1]
 
 
 def test_a_run_goes_on_from_the_last_checkpoint_and_is_heard_once(tmp_path: Path) -> None:
@@ -175,9 +179,8 @@ def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one(
 def test_what_ranks_find_damaged_is_passed_over_and_is_no_restart(tmp_path: Path) -> None:
     why = "Checkpoint 'x': of 1 file, rank_00000_0.safetensors has other bytes than were saved."
     refusal = RankError(0, "DamagedCheckpointError", why, "Traceback")
-    run, begun = _run(tmp_path, [(5, LOST), (4, refusal), (6, None)], restarts=1)
     with pytest.warns(RuntimeWarning, match=r"step 4 in .* is not whole: .* has other bytes than"):
-        assert run.result(20) == ["done"]
+        run, begun = _ended(tmp_path, [(5, LOST), (4, refusal), (6, None)], 1)
     assert begun == [0, 4, 2]
     assert [(one.step, one.resumed) for one in run.restarts] == [(5, 2)]
     assert run.restarts[0].cause == str(LOST)

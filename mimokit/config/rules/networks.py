@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from mimokit.config.architecture import ModuleArchitecture
+from mimokit.config.architecture import OF_VISION, ModuleArchitecture
 from mimokit.config.errors import Problem
 from mimokit.config.messages import problem_at, written
 from mimokit.config.rules.context import ValidationContext
@@ -38,7 +38,6 @@ _OF_LANGUAGE = (
 )  # fmt: skip
 _OF_ROTARY = ("rotary_base", "rope_scaling")
 _OF_ENCODERS = ("projector",)
-_OF_VISION = ("temporal_patch_size", "patch_bias", "pooling_head", "outer_norms", "post_layer_norm")
 _READS = {
     "audio": "has mel_bins and so reads sound",
     "rows": "reads rows of another module",
@@ -333,7 +332,7 @@ def _out_of_place(
     context: ValidationContext, name: str, network: ModuleArchitecture
 ) -> Iterator[Problem]:
     language = name == context.model.llm_module_name
-    wrong = [*_OF_ENCODERS, *_OF_VISION] if language else list(_OF_LANGUAGE)
+    wrong = [*_OF_ENCODERS, *OF_VISION] if language else list(_OF_LANGUAGE)
     decoder = name in context.model.decoder_module_names
     if (language or decoder) and not isinstance(network.frozen, bool):
         sentence = (
@@ -347,7 +346,7 @@ def _out_of_place(
         yield from _of_encoder(name, network)
     reconstructs = name in context.model.reconstructing_names  # the rule of decoders says it
     if not language and not reconstructs and network.modality in _READS:
-        yield from _misplaced(name, network, _OF_VISION, _READS[network.modality], whose)
+        yield from _misplaced(name, network, OF_VISION, _READS[network.modality], whose)
     yield from _misplaced(name, network, wrong, why, whose)
 
 
@@ -356,7 +355,7 @@ def _misplaced(
 ) -> Iterator[Problem]:
     for field in fields:
         value = getattr(network, field)
-        owner = "a vision encoder" if field in _OF_VISION else whose
+        owner = "a vision encoder" if field in OF_VISION else whose
         if value is not None:
             yield _problem(
                 name,
