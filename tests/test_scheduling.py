@@ -29,7 +29,7 @@ def test_the_browser_is_one_group() -> None:
 def test_the_longest_groups_come_first(request: pytest.FixtureRequest) -> None:
     files = [item.nodeid.split("::")[0] for item in request.session.items]
     assert [order(file) for file in files] == sorted(order(file) for file in files)
-    assert order("tests/engine/verify/test_expert_invariance.py") == 0
+    assert order("tests/test_claims.py") == 0
     assert order("tests/test_units.py") == len(LONGEST_FIRST)
     known = [name for name in LONGEST_FIRST if name.startswith("tests/")]
     assert [name for name in known if not (ROOT / name).is_file()] == []
