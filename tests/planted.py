@@ -8,15 +8,17 @@ import inspect
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from tests import seams
+
 if TYPE_CHECKING:
     from mimokit.cluster import EngineCluster
 
 FEWER_MEASUREMENTS = {
-    "mimokit.engine.calibration.measure.ROUNDS": 2,
-    "mimokit.engine.calibration.collectives.REPEATS": 2,
-    "mimokit.engine.calibration.timing.SECONDS_PER_SIZE": 0.01,
-    "mimokit.engine.calibration.timing.CPU_ROWS": (64, 256),
-    "mimokit.engine.calibration.timing.CPU_WIDTHS": (64, 128, 256),
+    seams.ROUNDS: 2,
+    seams.REPEATS: 2,
+    seams.SECONDS_PER_SIZE: 0.01,
+    seams.CPU_ROWS: (64, 256),
+    seams.CPU_WIDTHS: (64, 128, 256),
 }
 """A calibration that measures everything, but less often than one whose figures count, and smaller:
 a processor without instructions for bf16 takes a second for 1,024 rows of 512."""
@@ -39,7 +41,7 @@ def planted(
 
     Args:
         cluster: whose ranks.
-        target: the full name: "mimokit.engine.colocated.bridge.gather_rows".
+        target: the full name, from `tests/seams.py`.
         make: takes the original, returns what takes its place; runs on the rank.
         world_size: how many ranks get it.
 

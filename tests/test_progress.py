@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from mimokit.progress import is_watched, shown
+from tests import seams
 
 CODES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
@@ -61,8 +62,8 @@ def test_a_notebook_shows_a_line_and_takes_it_away(monkeypatch: pytest.MonkeyPat
         lines.append(bundle["text/plain"])
         return handle
 
-    monkeypatch.setattr("mimokit.progress._is_notebook", lambda: True)
-    monkeypatch.setattr("mimokit.progress.SECONDS_BETWEEN_LINES", -1.0)
+    monkeypatch.setattr(seams.IS_NOTEBOOK, lambda: True)
+    monkeypatch.setattr(seams.SECONDS_BETWEEN_LINES, -1.0)
     monkeypatch.setattr("IPython.display.display", display)
     with shown("Training on 8 ranks", total=5) as bar:
         bar.update(2)

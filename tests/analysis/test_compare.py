@@ -11,6 +11,7 @@ import pytest
 from mimokit.analysis import compare, load_runs, scaling_table
 from mimokit.analysis.bootstrap import block_length, difference, estimate_run, estimate_runs
 from mimokit.analysis.comparison import lower_is_better
+from tests import seams
 from tests.analysis.planted_runs import Planted, write_run
 
 TRIALS = 300
@@ -46,7 +47,7 @@ def test_intervals_of_one_run_cover_the_median(count: int, correlation: float) -
 
 def test_single_steps_would_cover_it_too_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
     """The check above can fail: without blocks it does."""
-    monkeypatch.setattr("mimokit.analysis.bootstrap.block_length", lambda values: 1)
+    monkeypatch.setattr(seams.BLOCK_LENGTH, lambda values: 1)
     assert coverage(300, 0.8) < 0.75
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-BRIDGE = "mimokit.engine.colocated.bridge."
+from tests import seams
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def _images_reversed(original: Any) -> Any:
 FAULTS = (
     StepFault(
         "rows shifted",
-        f"{BRIDGE}keep_rows",
+        seams.KEEP_ROWS,
         _rows_shifted,
         r"rank.* took the output of 'images', micro-batch 0: rows \d+–\d+ came instead of rows",
         "language_module",
@@ -66,7 +66,7 @@ FAULTS = (
     ),
     StepFault(
         "gradient rolled",
-        f"{BRIDGE}gather_rows",
+        seams.GATHER_ROWS,
         _gradient_rolled,
         r"took the gradient of 'images', micro-batch 0: the rows are rolled by 1",
         "images",
@@ -74,7 +74,7 @@ FAULTS = (
     ),
     StepFault(
         "images reversed",
-        "mimokit.engine.pipeline.stages.EncoderStage._inputs",
+        seams.ENCODER_INPUTS,
         _images_reversed,
         r"ranks 2–3 took the input of 'images', micro-batch 0: the items are in reverse order: "
         r"item \d+ came for item 0",

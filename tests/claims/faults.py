@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from tests import seams
 from tests.experiment.culprit.faults import FAULTS
 from tests.experiment.culprit.faults.fault import scaled
-from tests.experiment.culprit.faults.routing import TOP_K, other_choice
+from tests.experiment.culprit.faults.routing import other_choice
 
 Make = Callable[[Any], Any]
 """Takes the original, returns what takes its place; runs on the rank."""
-ENGINE = "mimokit.engine."
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,6 @@ _NAMED = {fault.name: Plant(fault.target, fault.make) for fault in FAULTS}
 def named(name: str) -> Plant:
     """Return a fault of the list that `explain` must name."""
     return _NAMED[name]
-
-
-def _plant(target: str, make: Make) -> Plant:
-    return Plant(ENGINE + target, make)
 
 
 def _nothing(original: Any) -> Any:
@@ -224,59 +220,55 @@ def _half_of_the_rows(original: Any) -> Any:
     return gather_rows
 
 
-NOT_REDUCED = _plant("parallel.data_parallel.DistributedDataParallel.finish_grad_sync", _nothing)
-KEPT_AND_LOST = _plant("pipeline.routes._KeptMessage.take", _zeros_to_itself)
-DOUBLED_BETWEEN_STAGES = _plant(
-    "pipeline.communicator.MultiModulePipelineCommunicator.send", partial(_sent_by_factor, 2.0)
-)
-GRIDS_TURNED = _plant("pipeline.microbatches.PipelineStageMultimodality.take", _grids_turned)
-ACROSS_SAMPLES = _plant("models.attention.spans_of_rank", _one_sample)
-LONGER_WINDOWS = _plant("models.attention.SequenceAttention.forward", _one_token_more)
-OTHER_MASKS_AGAIN = _plant("models.rng.ModuleRngTracker.set_states", _forgets)
-FIRST_POSITIONS_DROPPED = _plant("models.attention.spans_of_rank", _first_positions)
-NOTHING_FROM_DECODERS = _plant(
-    "pipeline.microbatches.PipelineStageMultimodality.take_gradient", _nothing_from_behind
-)
-TARGETS_SWAPPED = _plant("data.reconstruction.Reconstruction.targets", _swapped)
-FRAMES_OF_ANOTHER_TOKEN = _plant("data.reconstruction.Reconstruction._frames", _shifted)
-NOT_ROLLED = _plant("pipeline.stages.one_further", lambda original: lambda values: values)
-KEY_OF_ONE_RANK = _plant(
-    "models.latent.LatentSelfAttention._share_key",
+NOT_REDUCED = Plant(seams.FINISH_GRAD_SYNC, _nothing)
+KEPT_AND_LOST = Plant(seams.TAKE_KEPT, _zeros_to_itself)
+DOUBLED_BETWEEN_STAGES = Plant(seams.SEND, partial(_sent_by_factor, 2.0))
+GRIDS_TURNED = Plant(seams.TAKE, _grids_turned)
+ACROSS_SAMPLES = Plant(seams.SPANS_OF_RANK, _one_sample)
+LONGER_WINDOWS = Plant(seams.ATTENTION, _one_token_more)
+OTHER_MASKS_AGAIN = Plant(seams.SET_RANDOM_STATES, _forgets)
+FIRST_POSITIONS_DROPPED = Plant(seams.SPANS_OF_RANK, _first_positions)
+NOTHING_FROM_DECODERS = Plant(seams.TAKE_GRADIENT, _nothing_from_behind)
+TARGETS_SWAPPED = Plant(seams.RECONSTRUCTION_TARGETS, _swapped)
+FRAMES_OF_ANOTHER_TOKEN = Plant(seams.RECONSTRUCTION_FRAMES, _shifted)
+NOT_ROLLED = Plant(seams.ONE_FURTHER, lambda original: lambda values: values)
+KEY_OF_ONE_RANK = Plant(
+    seams.SHARE_KEY,
     lambda original: lambda self, layer, given, output: output,
 )
-TIED_APART = _plant("models.language.TiedGPTModel.sync_tied_embeddings", _nothing)
-PADDING_COUNTS = _plant(
-    "models.language.TiedGPTModel._without_padding",
+TIED_APART = Plant(seams.SYNC_TIED_EMBEDDINGS, _nothing)
+PADDING_COUNTS = Plant(
+    seams.WITHOUT_PADDING,
     lambda original: lambda self, layer, given, output: output,
 )
-BIASES_OF_A_REPLICA = _plant("models.experts.LayoutFreeRouter.update_expert_bias", _of_tensor_group)
-LOSS_OF_OWN_TOKENS = _plant("models.experts.LayoutFreeRouter._balanced", _own_tokens)
-ROOM_OF_ALL_SAMPLES = _plant("models.experts.LayoutFreeRouter._have_room", _of_all_samples)
-BIASES_AS_SLICES = _plant("models.experts.SeededExperts.__init__", _as_slices)
-OTHER_EXPERTS = Plant(TOP_K, other_choice)
-NORM_OF_WHOLE_BUFFERS = _plant(
-    "parallel.update.reduced_gradient",
+BIASES_OF_A_REPLICA = Plant(seams.UPDATE_EXPERT_BIAS, _of_tensor_group)
+LOSS_OF_OWN_TOKENS = Plant(seams.BALANCED, _own_tokens)
+ROOM_OF_ALL_SAMPLES = Plant(seams.HAVE_ROOM, _of_all_samples)
+BIASES_AS_SLICES = Plant(seams.BUILD_EXPERTS, _as_slices)
+OTHER_EXPERTS = Plant(seams.TOP_K, other_choice)
+NORM_OF_WHOLE_BUFFERS = Plant(
+    seams.REDUCED_GRADIENT,
     lambda original: lambda parameter: getattr(parameter, "main_grad", None),
 )
-NOT_FROZEN = _plant("models.provider.MimoModelProvider._freeze", _nothing)
-NO_SLICES_MARKED = _plant("parallel.sequence.mark_of_slice", lambda original: lambda given: None)
-SAMPLES_OF_THE_RANK = _plant("pipeline.model.RankModel.number_samples", _samples_of_the_rank)
-IMAGES_OF_THE_RANK = _plant(
-    "models.frame_parallel._images_encoded",
+NOT_FROZEN = Plant(seams.FREEZE, _nothing)
+NO_SLICES_MARKED = Plant(seams.MARK_OF_SLICE, lambda original: lambda given: None)
+SAMPLES_OF_THE_RANK = Plant(seams.NUMBER_SAMPLES, _samples_of_the_rank)
+IMAGES_OF_THE_RANK = Plant(
+    seams.IMAGES_ENCODED,
     lambda original: lambda context: [(0, 0)] * len(original(context)),
 )
-NOT_ROUNDED = _plant("parallel.optimizer.MainGradOptimizer.round_main_weights", _nothing)
-HALF_OF_THE_ROWS = _plant("colocated.bridge.gather_rows", _half_of_the_rows)
-ROWS_AS_ONE_SAMPLE = _plant(
-    "pipeline.stages.computing_lengths",
+NOT_ROUNDED = Plant(seams.ROUND_MAIN_WEIGHTS, _nothing)
+HALF_OF_THE_ROWS = Plant(seams.GATHER_ROWS, _half_of_the_rows)
+ROWS_AS_ONE_SAMPLE = Plant(
+    seams.LENGTHS_OF_STAGE,
     lambda original: lambda own, row: original(own, row and type(row)((sum(row.lengths),))),
 )
-PATCHES_SIDE_BY_SIDE = _plant("data.reconstruction.merged_patches", _side_by_side)
-LOSS_COUNTED_BY_EACH = _plant("pipeline.stages.ImageDecoderStage.further_loss", _counted_by_each)
-SLICES_SUMMED = _plant("parallel.context.all_slices", _slices_summed)
-PADDING_CHOOSES_EXPERTS = _plant("models.experts.lengths_computed", lambda original: lambda: None)
-NEVER_UPDATED = _plant("parallel.optimizer.MainGradAdamW.step", _nothing)
-HALF_ATTENTION = _plant("models.attention.SequenceAttention._attend", partial(scaled, 0.5))
+PATCHES_SIDE_BY_SIDE = Plant(seams.MERGED_PATCHES, _side_by_side)
+LOSS_COUNTED_BY_EACH = Plant(seams.FURTHER_LOSS, _counted_by_each)
+SLICES_SUMMED = Plant(seams.ALL_SLICES, _slices_summed)
+PADDING_CHOOSES_EXPERTS = Plant(seams.LENGTHS_OF_ROUTER, lambda original: lambda: None)
+NEVER_UPDATED = named("no update")
+HALF_ATTENTION = Plant(seams.ATTEND, partial(scaled, 0.5))
 
 
 def _shared(original: Any) -> Any:
@@ -302,22 +294,22 @@ def _rates_of_the_run(original: Any) -> Any:
     return update_of_run
 
 
-OUTER_WEIGHTS_SHARED = _plant("strategies.diloco.OuterWeights.write", _shared)
+OUTER_WEIGHTS_SHARED = Plant(seams.OUTER_WEIGHTS, _shared)
 EXCHANGED_LATE = Plant(
-    "mimokit.planning.strategies.rules.Rule.number",
+    seams.EXCHANGE_NUMBER,
     lambda original: lambda self, step: original(self, step - 1),
 )
 MASKS_OF_THE_NEXT_STEP = Plant(
-    "mimokit.planning.strategies.draws.Masks.indices",
+    seams.MASK_INDICES,
     lambda original: (
         lambda self, tensor, entries, number: original(self, tensor, entries, number + 1)
     ),
 )
-LAST_BUCKET_LEFT = _plant(
-    "parallel.update.MainGradUpdate.gradients",
+LAST_BUCKET_LEFT = Plant(
+    seams.GRADIENTS,
     lambda original: lambda self: iter(list(original(self))[:-1]),
 )
-RATES_OF_THE_RUN = _plant("training.loop.update_of_run", _rates_of_the_run)
+RATES_OF_THE_RUN = Plant(seams.UPDATE_OF_RUN, _rates_of_the_run)
 OTHER_CONTEXT = named("attention over contexts of a wrong scale")
 
 
@@ -331,4 +323,4 @@ def _no_biases(original: Any) -> Any:
     return forward
 
 
-NO_BIASES = _plant("models.key_bias.LinearWithoutKeyBias.forward", _no_biases)
+NO_BIASES = Plant(seams.KEY_BIAS, _no_biases)

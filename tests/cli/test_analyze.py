@@ -16,6 +16,7 @@ from typer.testing import CliRunner, Result
 
 from mimokit.cli.main import app
 from mimokit.tables import Report, Section, rich_table
+from tests import seams
 from tests.analysis.planted_runs import Planted, write_run
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def test_a_page(sweep: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         given.extend([runs.names, *values, named])
         return "a page"
 
-    monkeypatch.setattr("mimokit.charts._report.report", report)
+    monkeypatch.setattr(seams.REPORT_PAGE, report)
     file = tmp_path / "report.html"
     done = call(sweep, "--html", file, "--baseline", "slow", "--hardware", "h100")
     assert done.exit_code == 0, done.output

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from mimokit.cli import model_commands
 from mimokit.cli.main import app
+from tests import seams
 from tests.hugging_face_weights import checkpoint
 from tests.planted import planted
 
@@ -60,7 +61,7 @@ def test_check_and_generate_print_json_alone(engines: EngineCluster, tmp_path: P
     assert (done.exit_code, stated["passed"], stated["tolerance"]) == (0, True, 1e-5)
     assert stated["oracle"] == "transformers"
     assert stated["max_logit_difference"] < 1e-5
-    with planted(engines, "mimokit.engine.inference.checking.load_shard", broken, 2):
+    with planted(engines, seams.LOAD_SHARD, broken, 2):
         done = CliRunner().invoke(app, ["check", tower, "--tp", "2"])
     assert done.exit_code == 1
     assert "decoder.layers.3 is the first part that differs" in " ".join(done.stdout.split())

@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from mimokit.cli.main import app
+from tests import seams
 from tests.evaluations import QUICK
 from tests.experiment.culprit.faults import FAULTS
 from tests.experiment.culprit.faults.fault import _in_layouts
@@ -28,7 +29,7 @@ NOT_REDUCED = next(fault for fault in FAULTS if fault.name == "gradients are not
 @pytest.fixture
 def on_engines(cluster: EngineCluster, monkeypatch: pytest.MonkeyPatch) -> EngineCluster:
     """Have commands run on the engines of the tests."""
-    monkeypatch.setattr("mimokit.cluster.EngineCluster", lambda *_, **__: nullcontext(cluster))
+    monkeypatch.setattr(seams.ENGINE_CLUSTER, lambda *_, **__: nullcontext(cluster))
     return cluster
 
 

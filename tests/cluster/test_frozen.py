@@ -30,6 +30,7 @@ from mimokit.cluster.pool import Engine
 from mimokit.cluster.verdict import Busy, Death, Frozen, only_echoes, verdict
 from mimokit.cluster.worker.stack import Place, waits_for_ranks
 from mimokit.cluster.worker.task import Failure, RankOutcome
+from tests import seams
 from tests.cluster.functions import all_reduce_forever, process_id, train_until_stopped
 from tests.cluster.test_failures import PATIENCE, wait_until_told, works
 from tests.cluster.test_streaming import wait_for_samples
@@ -42,7 +43,7 @@ def test_a_stopped_rank_is_named_killed_and_replaced(
     cluster: EngineCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(frozen, "FROZEN_SECONDS", IMPATIENT)
-    monkeypatch.setattr("mimokit.cluster.run.KILL_SECONDS", PATIENT)  # of those that come back
+    monkeypatch.setattr(seams.KILL_SECONDS, PATIENT)  # of those that come back
     before = cluster.run(process_id, world_size=4)
     run = cluster.submit(all_reduce_forever, "none", 0)
     wait_for_samples(run, 8)

@@ -26,6 +26,7 @@ from mimokit.planning.checkpoints import steps_in
 from mimokit.result_files import CHECKPOINTS
 from mimokit_widgets import LiveMonitor
 from mimokit_widgets.live.rows import STEP
+from tests import seams
 from tests.cluster.test_failures import PATIENCE
 from tests.cluster.test_streaming import wait_for_samples
 from tests.layouts import digits_config
@@ -110,7 +111,7 @@ def test_replicas_spread_over_hosts_are_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Engines in the order in which they came: tensor parallel groups cross the cable."""
-    monkeypatch.setattr("mimokit.experiment.training.placed", lambda cluster, plan: plan)
+    monkeypatch.setattr(seams.PLACED, lambda cluster, plan: plan)
     run, crossed = run_and_count(hosts, of_two_replicas(), network[1], tmp_path)
     assert [name for name, _, _ in hosts.run(where)] == ["left", "right", "left", "right"]
     assert not only_exchanges(run, crossed)

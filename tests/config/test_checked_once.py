@@ -17,6 +17,7 @@ from mimokit.config import ConfigError, ExperimentConfig, check_experiment, chec
 from mimokit.config import rules as rules_room
 from mimokit.config.experiment import UNCHECKED
 from mimokit.config_files import load_experiment_config, loading
+from tests import seams
 from tests.config.sections import load, put, sections
 
 Counts = dict[str, int]
@@ -86,7 +87,7 @@ def test_commands_check_a_file_once(
 
     engines = NoEngines()
     monkeypatch.chdir(file.parent)
-    monkeypatch.setattr("mimokit.cluster.EngineCluster", lambda **_: engines)
+    monkeypatch.setattr(seams.ENGINE_CLUSTER, lambda **_: engines)
     with pytest.raises((NotSentError, typer.Exit)):
         getattr(run_commands, command)(str(file), **DEFAULTS[command])
     assert counts == {"all": 1}

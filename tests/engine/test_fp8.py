@@ -12,6 +12,7 @@ import torch.distributed as dist
 from mimokit.engine.megatron import WeightProducts, fp8_linear
 from mimokit.engine.megatron.fp8 import E4M3, E5M2, Scaled, product, rounded, scales
 from mimokit.engine.megatron.fp8_linear import _multiply
+from tests import seams
 from tests.planted import planted
 
 TOKENS, INPUTS, OUTPUTS = 12, 16, 24
@@ -156,6 +157,6 @@ def test_ranks_that_share_matrices_have_the_scales_of_one_process(cluster) -> No
     for found, whole in zip(_put_together(ranks), _passes(given, weight, gradient), strict=True):
         most = float(whole.abs().max())
         np.testing.assert_allclose(found, whole.float().numpy(), rtol=2**-7, atol=2**-7 * most)
-    with planted(cluster, "mimokit.engine.megatron.fp8_linear.scales", _own_scales, 4):
+    with planted(cluster, seams.FP8_SCALES, _own_scales, 4):
         wrong = cluster.run(_shares, world_size=4)
     assert [one["scales"] for one in wrong] != [right] * 4

@@ -12,6 +12,7 @@ import pytest
 from mimokit.cluster import RankDied, RankError, frozen
 from mimokit.config import ConfigError
 from mimokit.experiment import Stepper, StepperError, train
+from tests import seams
 from tests.evaluations import QUICK
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config, apart_multimodal_config
@@ -281,9 +282,8 @@ def _rows_reversed(original):
 
 
 def test_rows_of_the_wrong_samples_are_found(cluster):
-    send = "mimokit.engine.pipeline.routes.RouteCommunicator.send"
     with (
-        planted(cluster, send, _rows_reversed, 8),
+        planted(cluster, seams.SEND_ROWS, _rows_reversed, 8),
         Stepper(cluster, LAYOUTS["apart_fan_in"]) as stepper,
     ):
         snapshot = stepper.run_until(action="receive-forward", microbatch=0)
@@ -301,9 +301,8 @@ def _gathered_backwards(original):
 
 
 def test_pieces_gathered_in_the_wrong_order_are_found(cluster):
-    gather = "mimokit.engine.colocated.bridge.gather_uneven"
     with (
-        planted(cluster, gather, _gathered_backwards, 8),
+        planted(cluster, seams.GATHER_UNEVEN, _gathered_backwards, 8),
         Stepper(cluster, LAYOUTS["fan_in"]) as stepper,
     ):
         snapshot = stepper.run_until(action="gather")
@@ -326,8 +325,7 @@ def _raising_in_backward(original):
 
 
 def test_a_rank_that_raises_is_named_with_its_step(cluster):
-    backward = "mimokit.engine.pipeline.executor.StageExecutor._backward"
-    with planted(cluster, backward, _raising_in_backward, 8):
+    with planted(cluster, seams.EXECUTE_BACKWARD, _raising_in_backward, 8):
         stepper = Stepper(cluster, LAYOUTS["apart_fan_in"])
         with pytest.raises(RankError) as caught:
             stepper.next(len(stepper.clock))

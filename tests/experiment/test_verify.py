@@ -17,6 +17,7 @@ from mimokit.cli.main import app
 from mimokit.config import ModalityPresence
 from mimokit.engine.verify.compare import _norm_difference
 from mimokit.experiment import VerificationReport, compute_oracle, verify
+from tests import seams
 from tests.invariance import oracle_of
 from tests.layouts import digits_config
 from tests.layouts_multimodal import multimodal_config
@@ -82,7 +83,7 @@ def test_the_command_prints_json_and_succeeds(plain_file):
 
 
 def test_the_command_fails_above_the_tolerance(plain_file, cluster, monkeypatch):
-    monkeypatch.setattr("mimokit.cluster.EngineCluster", lambda *_, **__: nullcontext(cluster))
+    monkeypatch.setattr(seams.ENGINE_CLUSTER, lambda *_, **__: nullcontext(cluster))
     arguments = ["verify", str(plain_file), "--tolerance", "1e-12", "--steps", "2"]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 1

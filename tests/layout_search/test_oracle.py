@@ -20,6 +20,7 @@ from mimokit.layout_search.finalists import layout_of
 from mimokit.prediction import Workload, costs_of, layout_cost
 from mimokit.prediction.hardware import load_hardware
 from mimokit.prediction.step_time import load_software
+from tests import seams
 from tests.layout_search.small import Brute, brute_force, model, without_sizes
 
 EVERYTHING = 100_000
@@ -176,7 +177,7 @@ def test_a_rule_that_sees_nothing_is_caught(reason: str, monkeypatch: pytest.Mon
     assert len(left) == len(SEARCH_RULES) - 1
     monkeypatch.setattr(candidates_file, "SEARCH_RULES", left)
     # Predictions refuse such sizes on their own; here the comparison has to find them.
-    monkeypatch.setattr("mimokit.prediction.prediction.check_layout", lambda *_: None)
+    monkeypatch.setattr(seams.CHECK_LAYOUT, lambda *_: None)
     assert compare(task, expected) != []
 
 

@@ -11,6 +11,7 @@ import nbformat
 import pytest
 
 from mimokit.charts import _renderer
+from tests import seams
 from tests.charts.pictures import faults
 from tests.charts.test_charts import REPORT
 
@@ -26,8 +27,8 @@ def test_one_picture_has_plan_ranks_and_proof(monkeypatch: pytest.MonkeyPatch) -
         asked.append(n)
         yield
 
-    monkeypatch.setattr("mimokit.cluster.EngineCluster", engines)
-    monkeypatch.setattr("mimokit.experiment.verify", lambda cluster, config, steps: REPORT)
+    monkeypatch.setattr(seams.ENGINE_CLUSTER, engines)
+    monkeypatch.setattr(seams.VERIFY, lambda cluster, config, steps: REPORT)
     monkeypatch.chdir(ROOT / "notebooks")
     names: dict[str, Any] = {}
     for cell in NOTEBOOK.cells:

@@ -17,6 +17,7 @@ import mimokit
 from mimokit.cli.main import app
 from mimokit.config.strategy import StrategyName
 from mimokit.experiment.sweeps.choice import choose, collect
+from tests import seams
 from tests.experiment.fits.in_process import OneNode
 
 ROOT = Path(__file__).parents[2]
@@ -72,7 +73,7 @@ def test_the_trainer_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     (snippet,) = blocks(PAGES["docs/strategies.md"], "python")
     assert "num_nodes=2" in snippet
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("mimokit.experiment.fits.trainer.EngineCluster", lambda *_, **__: Nodes())
+    monkeypatch.setattr(seams.ENGINE_CLUSTER_OF_TRAINER, lambda *_, **__: Nodes())
     names: dict[str, Any] = {"__name__": "snippet"}
     exec(snippet.replace("num_nodes=2", "num_nodes=1"), names)
     weight = names["model"].layer.weight

@@ -14,6 +14,7 @@ from mimokit.samples import ModuleSample, StepSample
 from mimokit_widgets import LiveMonitor
 from mimokit_widgets.live import saved
 from mimokit_widgets.live.rows import STEP
+from tests import seams
 from tests.experiment.fits.in_process import OneNode
 from tests.experiment.fits.nets import places, trainer
 from tests.widgets.fake_run import FakeRun
@@ -69,8 +70,8 @@ def test_passes_of_the_model_have_times(watched: tuple[Any, LiveMonitor]) -> Non
 
 def test_the_loss_is_the_mean_of_the_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[pd.DataFrame] = []
-    monkeypatch.setattr("mimokit.charts.training", lambda steps, *_: drawn.append(steps))
-    monkeypatch.setattr("mimokit.charts._renderer.bundle_of", lambda chart: {})
+    monkeypatch.setattr(seams.TRAINING_CHART, lambda steps, *_: drawn.append(steps))
+    monkeypatch.setattr(seams.BUNDLE_OF_CHART, lambda chart: {})
     run = FakeRun(2)
     run.plan = FitLayout("diloco", 2)  # type: ignore[assignment]
     monitor = LiveMonitor(run)

@@ -19,6 +19,7 @@ from mimokit.config_files import load_preset
 from mimokit_widgets import LayoutPlanner
 from mimokit_widgets._alive import Answers
 from mimokit_widgets.planner.session import Session
+from tests import seams
 from tests.widgets.planner_sessions import LANGUAGE
 
 HETEROGENEOUS = "preset:llava_7b_heterogeneous"
@@ -188,7 +189,7 @@ def test_an_edit_does_not_wait_for_what_a_saved_notebook_keeps(
         assert session.draft is not planner._session.draft  # the edit has not reached it
         return {}
 
-    monkeypatch.setattr("mimokit_widgets.layout_planner.saved_answers", slow)
+    monkeypatch.setattr(seams.SAVED_ANSWERS, slow)
     with ThreadPoolExecutor(1) as threads:
         page = threads.submit(planner._in_html)
         assert asked.wait(60)

@@ -34,6 +34,7 @@ from mimokit_widgets.live.rows import (
 )
 from mimokit_widgets.live.saved import remembered
 from mimokit_widgets.notebooks.page import external_references
+from tests import seams
 from tests.charts.fakes import samples
 from tests.layouts import digits_config
 from tests.widgets.fake_run import FakeRun
@@ -201,7 +202,7 @@ def test_a_picture_that_cannot_be_drawn_does_not_hide_how_the_run_ended(
     def broken(*_: object) -> dict[str, Any]:
         raise ValueError("no ink")
 
-    monkeypatch.setattr("mimokit_widgets.live_monitor.final_picture", broken)
+    monkeypatch.setattr(seams.FINAL_PICTURE, broken)
     run = FakeRun()
     monitor = LiveMonitor(run)
     run.end(RuntimeError("Rank 1 died."))

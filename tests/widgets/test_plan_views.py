@@ -16,6 +16,7 @@ from mimokit_widgets import BatchSplit, LayoutPlanner, RankMap, TrafficMap
 from mimokit_widgets.view_models.rank_cells import MOST_CELLS, rank_cells
 from mimokit_widgets.view_models.rank_details import rank_details
 from mimokit_widgets.view_models.sample_walk import sample_walk
+from tests import seams
 
 COLOCATED, HETEROGENEOUS = "preset:llava_7b_colocated", "preset:llava_7b_heterogeneous"
 PLANS = {name: mimokit.plan(f"preset:llava_7b_{name}") for name in (
@@ -199,7 +200,7 @@ def test_the_browser_never_sees_a_view_without_its_picture(
         assert state.get("_picture") or state["_state"]["tabs"]
 
     monkeypatch.setattr(AnyWidget, "open", opens)
-    monkeypatch.setattr("mimokit_widgets._widget.defer_shell_choice", bool)
+    monkeypatch.setattr(seams.SHELL_CHOICE, bool)
     for view in (RankMap, BatchSplit, TrafficMap, LayoutPlanner):
         view(COLOCATED)
     assert opened == ["RankMap", "BatchSplit", "TrafficMap", "LayoutPlanner"]

@@ -19,6 +19,7 @@ from mimokit_widgets import LayoutPlanner, ParetoView
 from mimokit_widgets.planner import background_search, paths
 from mimokit_widgets.planner.outcome import resolved_config
 from mimokit_widgets.view_models.found_layouts import ROWS, found_layouts, layouts_shown
+from tests import seams
 from tests.widgets.planner_sessions import LANGUAGE, Driver
 
 SECONDS = 180
@@ -259,7 +260,7 @@ def test_an_error_of_the_search_itself_becomes_a_sentence(monkeypatch: pytest.Mo
     def fail(*_: Any, **__: Any) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("mimokit.layout_search.search", fail)
+    monkeypatch.setattr(seams.SEARCH, fail)
     state = searched(Driver()).session.search.state
     assert state.sentence == "The search ended with an error: MemoryError"
 

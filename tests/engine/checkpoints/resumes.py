@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,6 +12,8 @@ from mimokit.config import ExperimentConfig
 from mimokit.config.runtime import CheckpointConfig
 from mimokit.planning.checkpoints import folder_of_step
 from mimokit.planning.types import LayoutPlan
+from tests import seams
+from tests.planted import find
 
 STEPS = 2
 Patch = tuple[str, Callable[[Any], Any]]
@@ -111,35 +112,28 @@ def _uncut(original: Any) -> Any:
     return blocks
 
 
-_READ = "mimokit.engine.checkpoints.loading.read_into"
-
 LOADING: dict[str, Patch] = {
-    "nothing": (_READ, lambda original: original),
-    "the step count of Adam is dropped": (_READ, _without_counts),
-    "the moments are dropped": (_READ, _without_moments),
-    "the states began with a step": (_READ, _one_step_more),
-    "main weights went through bf16": (_READ, _through_bf16),
-    "states are those of another parameter": (_READ, _exchanged),
+    "nothing": (seams.READ_INTO, lambda original: original),
+    "the step count of Adam is dropped": (seams.READ_INTO, _without_counts),
+    "the moments are dropped": (seams.READ_INTO, _without_moments),
+    "the states began with a step": (seams.READ_INTO, _one_step_more),
+    "main weights went through bf16": (seams.READ_INTO, _through_bf16),
+    "states are those of another parameter": (seams.READ_INTO, _exchanged),
     "the scaler is dropped": (
-        "mimokit.engine.parallel.update.MainGradUpdate.go_on",
+        seams.GO_ON,
         _without_scale,
     ),
-    "the data start again": ("mimokit.engine.training.loop.iterate_batches", _from_the_start),
+    "the data start again": (seams.ITERATE_BATCHES, _from_the_start),
 }
-SAVING: Patch = ("mimokit.engine.checkpoints.state.blocks_of", _uncut)
-SAME_LAYOUT: Patch = ("mimokit.engine.checkpoints.loading._random_names", _one_key)
+SAVING: Patch = (seams.BLOCKS_OF, _uncut)
+SAME_LAYOUT: Patch = (seams.RANDOM_NAMES, _one_key)
 
 
 @contextmanager
 def planted_here(patch: Patch) -> Iterator[None]:
     """Replace a function or method in this process."""
-    name, make = patch
-    module, attribute = name.rsplit(".", 1)
-    try:
-        owner: Any = importlib.import_module(module)
-    except ModuleNotFoundError:
-        module, cls = module.rsplit(".", 1)
-        owner = getattr(importlib.import_module(module), cls)
+    target, make = patch
+    owner, attribute = find(target)
     with mock.patch.object(owner, attribute, make(getattr(owner, attribute))):
         yield
 

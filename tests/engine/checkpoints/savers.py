@@ -26,9 +26,9 @@ from mimokit.engine.checkpoints.saver import Saver
 from mimokit.engine.checkpoints.state import HeldTensor
 from mimokit.planning.checkpoint_files import check_all_files
 from mimokit.planning.checkpoints import Checkpoint, DataPosition, read_checkpoint, steps_in
+from tests import seams
 from tests.layouts import digits_config
 
-_SAVER = "mimokit.engine.checkpoints.saver"
 SHAPE = (2, 100_000)
 
 
@@ -41,8 +41,8 @@ def saver_of(folder: Path, begun: int = 0) -> Iterator[tuple[Saver, torch.Tensor
     name = f"weights/m/{dist.get_rank()}"
     held = [HeldTensor(name, SHAPE, (TensorBlock((0, 0), weights),), True)]
     with (
-        mock.patch(f"{_SAVER}.held_by", return_value=held),
-        mock.patch(f"{_SAVER}.random_of", return_value={}),
+        mock.patch(seams.HELD_BY, return_value=held),
+        mock.patch(seams.RANDOM_OF, return_value={}),
     ):
         data, model = DataPosition("", 1, 1, 1, 1), mock.Mock()
         yield Saver(digits_config(checkpoint=checkpoint), model, update, data, begun), weights
@@ -61,7 +61,7 @@ def places_while_the_disk_is_slow(folder: str) -> list[Place]:
         looked.append(main_place())
         enough.set()
 
-    slow = mock.patch(f"{_SAVER}.write_files", side_effect=lambda *_: enough.wait() and {})
+    slow = mock.patch(seams.WRITE_FILES, side_effect=lambda *_: enough.wait() and {})
     with saver_of(Path(folder)) as (saver, _), slow:
         threading.Thread(target=look).start()
         saver.save(1)

@@ -22,6 +22,7 @@ from mimokit.experiment import train
 from mimokit.experiment.checkpoints import verify_checkpoints
 from mimokit.planning.checkpoints import DamagedCheckpointError, folder_of_replica, steps_in
 from mimokit.result_files import CHECKPOINTS
+from tests import seams
 from tests.engine.checkpoints.damages import DAMAGES, FILES, as_before, at, flip, zero_half
 from tests.engine.checkpoints.savers import save_steps
 from tests.evaluations import QUICK
@@ -89,8 +90,9 @@ def test_one_of_before_is_read_with_a_sentence(
 def test_a_rank_compares_its_own_files_under_the_saved_layout(
     saved: Path, cluster: EngineCluster
 ) -> None:
-    compared = "mimokit.planning.checkpoint_files._difference"
-    noted = planted(cluster, compared, lambda _: lambda checkpoint, name: f"was read {name}", 2)
+    noted = planted(
+        cluster, seams.FILE_DIFFERENCE, lambda _: lambda checkpoint, name: f"was read {name}", 2
+    )
     with noted:
         ranks = cluster.run(_own_differences, str(at(saved / "1")), world_size=2)
     assert ranks == [[f"{name} was read {name}"] for name in FILES]
@@ -178,8 +180,7 @@ def test_a_restart_passes_over_what_ranks_find_damaged(
 ) -> None:
     config = digits_config(num_iterations=8)
     saves = CheckpointConfig(interval=2, keep=9)
-    target = "mimokit.engine.parallel.update.MainGradUpdate.step"
-    with planted(cluster, target, _damages_and_fails(tmp_path), 1):
+    with planted(cluster, seams.STEP, _damages_and_fails(tmp_path), 1):
         run = train(
             cluster, config, evaluations=QUICK, directory=tmp_path, checkpoints=saves, restarts=1
         )

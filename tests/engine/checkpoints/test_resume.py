@@ -27,6 +27,7 @@ from mimokit.experiment.resume_proof import find_differences
 from mimokit.planning import plan_layout
 from mimokit.planning.checkpoints import PARTIAL, read_checkpoint, steps_in
 from mimokit.result_files import CHECKPOINTS, RunFile
+from tests import seams
 from tests.engine.checkpoints.resumes import resumes_with_faults
 from tests.evaluations import QUICK
 from tests.layouts import digits_config
@@ -92,7 +93,7 @@ def _by_command(
     folder.mkdir()
     file = folder / "config.yaml"
     file.write_text(config.to_yaml())
-    with mock.patch("mimokit.cluster.EngineCluster", side_effect=lambda n: nullcontext(cluster)):
+    with mock.patch(seams.ENGINE_CLUSTER, side_effect=lambda n: nullcontext(cluster)):
         command = ["run", str(file), *options, "--results-dir", str(folder / "results")]
         done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.output
@@ -182,8 +183,7 @@ def test_what_each_rank_keeps_of_its_entries_goes_on(
 def test_an_exchange_that_starts_again_is_found(cluster: EngineCluster) -> None:
     config = digits_config(num_microbatches=2)
     config.strategy = STRATEGIES[0]
-    target = "mimokit.engine.strategies.diloco.DiLoCoCommunicator.keep"
-    with planted(cluster, target, lambda original: lambda self, saved: None, 2):
+    with planted(cluster, seams.KEEP_EXCHANGE, lambda original: lambda self, saved: None, 2):
         report = resume_check(cluster, config)
     assert any("After the steps that follow, " in finding for finding in report.findings)
 
@@ -240,8 +240,7 @@ def test_training_goes_on_while_a_checkpoint_is_written(
 ) -> None:
     """The checkpoint is that of its step, whatever training has done to the weights since."""
     config = digits_config((1, 2), (2, 1), num_iterations=STEPS)
-    saver = "mimokit.engine.checkpoints.saver.Saver._write"
-    with planted(cluster, saver, two_steps_later, 2):
+    with planted(cluster, seams.WRITE_CHECKPOINT, two_steps_later, 2):
         train(
             cluster, config, evaluations=QUICK, directory=tmp_path / "late", checkpoints=SAVES
         ).result()
@@ -268,8 +267,7 @@ def test_a_killed_rank_costs_the_steps_since_the_last_checkpoint(
     """Rows leave a rank before a checkpoint after them is whole: nothing else sends them here."""
     config = digits_config((1, 2), (2, 1), num_iterations=40)
     process = cluster.run(os.getpid, world_size=2)[1]
-    sends_alone = "mimokit.cluster.worker.sender._SendingThread.wake"
-    with planted(cluster, sends_alone, lambda _: lambda self, sender: None, 2):
+    with planted(cluster, seams.WAKE_SENDER, lambda _: lambda self, sender: None, 2):
         run = train(
             cluster, config, directory=tmp_path, checkpoints=5, restarts=2, evaluations=QUICK
         )

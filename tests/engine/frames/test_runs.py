@@ -7,6 +7,7 @@ import pytest
 import mimokit
 from mimokit.config import ConfigError
 from mimokit.experiment import verify
+from tests import seams
 from tests.invariance import STEPS, assert_computes_the_same, oracle_of
 from tests.layouts_multimodal import LANGUAGE, multimodal_config
 from tests.planted import planted
@@ -32,8 +33,7 @@ def _backwards(original):
 def test_verification_sees_rows_in_a_wrong_order(cluster, make, ranks):
     config = make()
     oracle = oracle_of(cluster, config)
-    place = "mimokit.engine.frames.dispatch._in_own_order"
-    with planted(cluster, place, _backwards, ranks):
+    with planted(cluster, seams.OWN_ORDER_OF_FRAMES, _backwards, ranks):
         report = verify(cluster, config, steps=STEPS, oracle=oracle)
     assert not report.passed
 
@@ -45,8 +45,7 @@ def _first_sample_twice(original):
 def test_verification_sees_a_sample_that_is_read_twice(cluster):
     config = samples_in_another_order()
     oracle = oracle_of(cluster, config)
-    place = "mimokit.engine.data.iterators.order_samples"
-    with planted(cluster, place, _first_sample_twice, world_size=4):
+    with planted(cluster, seams.ORDER_SAMPLES, _first_sample_twice, world_size=4):
         report = verify(cluster, config, steps=STEPS, oracle=oracle)
     assert not report.passed
 

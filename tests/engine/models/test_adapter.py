@@ -15,6 +15,7 @@ from mimokit.engine.pipeline.messages import StageMessage
 from mimokit.experiment import Evaluations, Stepper, explain, train, verify
 from mimokit.experiment.prepare import prepared
 from mimokit.experiment.reference import plan_of_one, single_rank
+from tests import seams
 from tests.invariance import assert_computes_the_same
 from tests.layouts_apart import apart_config, apart_multimodal_config, with_adapter
 from tests.layouts_multimodal import LANGUAGE
@@ -60,11 +61,8 @@ def _shifted(backward, original):
     return send
 
 
-SEND = "mimokit.engine.pipeline.communicator.MultiModulePipelineCommunicator.send"
-
-
 def test_rows_that_are_shifted_on_the_way_to_an_adapter_are_found(cluster):
-    with planted(cluster, SEND, partial(_shifted, False), 3):
+    with planted(cluster, seams.SEND, partial(_shifted, False), 3):
         found = explain(cluster, _config(), steps=1)
     seam = found.divergence.seam
     assert (seam.module, seam.operation, seam.phase) == ("images", "bridge", "forward")
@@ -72,7 +70,7 @@ def test_rows_that_are_shifted_on_the_way_to_an_adapter_are_found(cluster):
 
 
 def test_gradients_that_are_shifted_on_the_way_to_the_encoder_are_found(cluster):
-    with planted(cluster, SEND, partial(_shifted, True), 3):
+    with planted(cluster, seams.SEND, partial(_shifted, True), 3):
         config = with_adapter(apart_config((1, 1, 1), (1, 1, 1), clip_grad=0.0), (1, 1, 1))
         report = verify(cluster, config, steps=1)
     assert report.loss_differences[0] <= 1e-5
@@ -97,12 +95,12 @@ def _items_miscounted(within, original):
 def test_rows_that_are_counted_as_those_of_another_item_are_found(cluster):
     config = apart_multimodal_config({"qwen": (1, 1, 1), LANGUAGE: (1, 1, 1)})
     config = with_adapter(config, (1, 1, 1), "qwen")
-    with planted(cluster, SEND, partial(_items_miscounted, True), 3):
+    with planted(cluster, seams.SEND, partial(_items_miscounted, True), 3):
         report = verify(cluster, config, steps=1)
     assert report.loss_differences[0] > 1e-4
     told = r"Sample 0 of the batch has . 'adapter' placeholder tokens but module 'adapter' sent"
     with (
-        planted(cluster, SEND, partial(_items_miscounted, False), 3),
+        planted(cluster, seams.SEND, partial(_items_miscounted, False), 3),
         pytest.raises(RankError, match=told),
     ):
         verify(cluster, config, steps=1)
@@ -156,8 +154,7 @@ def _encoders_swapped(original):
 
 
 def test_items_of_two_encoders_in_another_order_are_found(cluster):
-    inputs = "mimokit.engine.pipeline.stages.AdapterStage._inputs"
-    with planted(cluster, inputs, _encoders_swapped, 8):
+    with planted(cluster, seams.ADAPTER_INPUTS, _encoders_swapped, 8):
         report = verify(cluster, _two_encoders(), steps=1)
     assert report.loss_differences[0] > 1e-4
 

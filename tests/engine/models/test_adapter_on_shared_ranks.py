@@ -5,6 +5,7 @@ from __future__ import annotations
 from mimokit.engine.pipeline.messages import StageMessage
 from mimokit.experiment import Stepper, verify
 from mimokit.planning.proof import prove_layout
+from tests import seams
 from tests.experiment.own_forward_step import forward_step
 from tests.invariance import assert_computes_the_same
 from tests.planted import planted
@@ -39,8 +40,7 @@ def _replicas_swapped(original):
 
 
 def test_rows_of_two_replicas_that_are_swapped_are_found(cluster):
-    cross = "mimokit.engine.colocated.bridge.ColocatedBridgeCommunicator._cross"
-    with planted(cluster, cross, _replicas_swapped, 2):
+    with planted(cluster, seams.CROSS, _replicas_swapped, 2):
         report = verify(cluster, FAN_IN, steps=1)
     assert report.loss_differences[0] > 1e-4
 
@@ -60,8 +60,7 @@ def _gradients_shifted(original):
 def test_gradients_that_are_shifted_around_a_pipeline_are_found(cluster):
     config = AROUND.model_copy(deep=True)
     config.runtime.clip_grad = 0.0
-    send = "mimokit.engine.pipeline.communicator.MultiModulePipelineCommunicator.send"
-    with planted(cluster, send, _gradients_shifted, 4):
+    with planted(cluster, seams.SEND, _gradients_shifted, 4):
         report = verify(cluster, config, steps=1)
     assert report.gradient_differences[0]["adapter"] <= 1e-5
     assert report.gradient_differences[0]["images"] > 1e-2

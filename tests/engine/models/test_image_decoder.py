@@ -13,6 +13,7 @@ from mimokit.config import ConfigError, ModuleArchitecture
 from mimokit.engine.data.reconstruction import Reconstruction
 from mimokit.engine.models.patches import cut_patches
 from mimokit.experiment import Evaluations, Stepper, explain, train
+from tests import seams
 from tests.invariance import assert_computes_the_same
 from tests.layouts_apart import (
     apart_config,
@@ -46,16 +47,13 @@ def _swapped(original):
     return pixels
 
 
-PIXELS = "mimokit.engine.data.reconstruction.Reconstruction.targets"
-
-
 def test_a_right_image_decoder_has_no_culprit_and_wrong_rows_are_found(cluster):
     report = explain(cluster, _config(), steps=1)
     assert report.passed, report.verdict
     assert report.not_compared == ()
     found = {one.seam.operation for one in report.compared if one.seam.module == "painter"}
     assert "encoders.row_encoder.decoder.layers.1" in found
-    with planted(cluster, PIXELS, _swapped, 3):
+    with planted(cluster, seams.RECONSTRUCTION_TARGETS, _swapped, 3):
         report = explain(cluster, _config(), steps=1)
     seam = report.divergence.seam
     assert (seam.module, seam.phase) == ("painter", "backward")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mimokit
 from mimokit.architecture.from_config import branch_of_config
 from mimokit.experiment import verify
+from tests import seams
 from tests.invariance import assert_computes_the_same, oracle_of
 from tests.layouts_multimodal import LANGUAGE
 from tests.planted import planted
@@ -25,14 +26,11 @@ def _left_out(original):
     return forward
 
 
-LAYER = "mimokit.engine.models.transformer.SeededTransformerLayer.forward"
-
-
 def test_one_process_adds_inner_layers_by_itself(cluster):
     """What the layers of a layout leave out, one process, which hooks its layers, has."""
     config = inner_layers_on_stages()
     oracle = oracle_of(cluster, config)
-    with planted(cluster, LAYER, _left_out, config.model.total_world_size):
+    with planted(cluster, seams.LAYER, _left_out, config.model.total_world_size):
         report = verify(cluster, config, steps=1, oracle=oracle)
     assert report.loss_differences[0] > 1e-5
     assert not report.passed

@@ -7,6 +7,7 @@ import functools
 import torch
 
 from mimokit.experiment import compute_oracle, verify
+from tests import seams
 from tests.hugging_face_oracle import assert_is_hugging_face, of_hugging_face
 from tests.llava import llava_checkpoint, llava_config, logits_of
 from tests.planted import planted
@@ -47,7 +48,6 @@ def _with_the_class_token(original):
 def test_a_class_token_in_place_of_a_patch_is_found(cluster):
     config = llava_config("clip", "homogeneous", ONE, ONE)
     oracle, _ = _expected(cluster, "clip")
-    fault = "mimokit.engine.models.vision.VisionTransformer.finish"
-    with planted(cluster, fault, _with_the_class_token, 1):
+    with planted(cluster, seams.FINISH_IMAGES, _with_the_class_token, 1):
         report = verify(cluster, config, steps=1, oracle=oracle)
     assert not report.passed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 
 from mimokit.experiment import compute_oracle, verify
+from tests import seams
 from tests.hugging_face_oracle import of_hugging_face
 from tests.mimo import LANGUAGE, further_loss_of, logits_of, mimo_config, model_of
 from tests.planted import planted
@@ -36,9 +37,8 @@ def _as_they_are(original):
 
 
 def test_halves_that_are_not_swapped_are_found(cluster):
-    fault = "mimokit.architecture.huggingface.weight_tensors.WeightTensors.swap_halves"
     oracle = _expected(cluster)
-    with planted(cluster, fault, _as_they_are, 1):
+    with planted(cluster, seams.SWAP_HALVES, _as_they_are, 1):
         report = verify(cluster, mimo_config(ONE), steps=1, oracle=oracle)
     assert report.loss_differences[0] < 1e-5, "the loss of the model itself is right"
     assert report.gradient_differences[0][LANGUAGE] > 1e-3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 
 from mimokit.experiment import compute_oracle, verify
+from tests import seams
 from tests.hugging_face_oracle import assert_is_hugging_face, of_hugging_face
 from tests.planted import planted
 from tests.qwen_vl import logits_of, model_of, qwen_config
@@ -40,8 +41,7 @@ def _in_another_order(original):
 def test_mergers_in_another_order_are_found(cluster):
     config = qwen_config("qwen3_vl", "homogeneous", ONE, ONE)
     oracle, _ = _expected(cluster, "qwen3_vl")
-    fault = "mimokit.architecture.huggingface.qwen_vision_tensors._add_merger"
-    with planted(cluster, fault, _in_another_order, 1):
+    with planted(cluster, seams.ADD_MERGER, _in_another_order, 1):
         report = verify(cluster, config, steps=1, oracle=oracle)
     assert report.loss_differences[0] > 1e-4
     assert not report.passed

@@ -12,6 +12,7 @@ from mimokit.engine.data.multimodal import MultimodalCollate, MultimodalSample, 
 from mimokit.engine.data.sources import synthetic_data
 from mimokit.experiment import Stepper, verify
 from mimokit.planning.schedule.check import check_actions
+from tests import seams
 from tests.invariance import assert_computes_the_same
 from tests.layouts_apart import apart_multimodal_config, decoded_config, with_adapter, with_edge
 from tests.layouts_multimodal import LANGUAGE
@@ -42,8 +43,7 @@ def _without_an_adapter(original):
 def test_the_gradient_of_a_receiver_that_is_left_out_is_found(cluster):
     config = direct_rows(ALONE, (1, 1, 2), ALONE)
     config.runtime.clip_grad = 0.0
-    with planted(cluster, "mimokit.engine.pipeline.base_stage.PipelineStage.whole_of",
-                 _without_an_adapter, 4):  # fmt: skip
+    with planted(cluster, seams.WHOLE_OF, _without_an_adapter, 4):
         report = verify(cluster, config, steps=1)
     assert report.loss_differences[0] <= 1e-5
     assert report.gradient_differences[0]["adapter"] <= 1e-5

@@ -5,14 +5,13 @@ from __future__ import annotations
 from contextlib import nullcontext
 
 import mimokit
+from tests import seams
 from tests.engine.user_loop.test_documents_loop import homogeneous
 from tests.invariance import assert_computes_the_same
 from tests.layouts import digits_config
 from tests.planted import planted
 from tests.whole_runs import LANGUAGE, OVERLAPPED, whole_runs, with_sizes
 
-CONFIG = "mimokit.engine.parallel.data_parallel.data_parallel_config"
-NO_SYNC = "mimokit.engine.parallel.data_parallel.DistributedDataParallel.no_sync"
 COUNTS = (1, 3)
 """Micro-batches of two steps. With as many in each Megatron would wait for all of them anyway."""
 
@@ -31,7 +30,7 @@ def _small_buckets(original):
 @whole_runs("overlapped reduction")
 def test_an_overlapped_reduction_computes_what_one_process_computes(cluster, run):
     config = run.make()
-    with planted(cluster, CONFIG, _small_buckets, config.model.total_world_size):
+    with planted(cluster, seams.DDP_CONFIG, _small_buckets, config.model.total_world_size):
         assert_computes_the_same(cluster, config, run.steps)
 
 
@@ -55,7 +54,7 @@ def _gradients(plan, config):
 
 def _worst(cluster, fields):
     config = with_sizes(digits_config((1, 2), (1, 2)), ("images", LANGUAGE), **fields)
-    with planted(cluster, CONFIG, _small_buckets, 2):
+    with planted(cluster, seams.DDP_CONFIG, _small_buckets, 2):
         return cluster.run(_gradients, mimokit.plan(config), config, world_size=2)[0]
 
 
@@ -69,7 +68,7 @@ def test_no_sync_holds_reductions_back_until_the_last_micro_batch(cluster):
     assert one == 1
     assert several > 3
     assert _difference(found, expected) < 1e-5
-    with planted(cluster, NO_SYNC, lambda original: lambda self: nullcontext(), 2):
+    with planted(cluster, seams.NO_SYNC, lambda original: lambda self: nullcontext(), 2):
         _, early = _worst(cluster, OVERLAPPED)
     assert _difference(early, expected) > 0.1, "micro-batches after the first are not reduced"
 

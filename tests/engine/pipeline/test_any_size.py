@@ -8,6 +8,7 @@ import torch
 import mimokit
 from mimokit.cluster import RankError
 from mimokit.experiment import verify
+from tests import seams
 from tests.invariance import assert_computes_the_same
 from tests.layouts_apart import apart_multimodal_config
 from tests.layouts_multimodal import LANGUAGE
@@ -32,9 +33,6 @@ def test_grids_and_positions_have_slots():
     ]
 
 
-TAKE = "mimokit.engine.pipeline.microbatches.PipelineStageMultimodality.take"
-
-
 def _grids_shrunk(original):
     """Plant: grids arrive that describe fewer rows than came with them."""
 
@@ -49,7 +47,7 @@ def _grids_shrunk(original):
 def test_rows_that_do_not_match_their_grids_are_refused(cluster):
     config = apart_multimodal_config({"qwen": (1, 1, 1), LANGUAGE: (1, 1, 1)}, three_axes=True)
     with (
-        planted(cluster, TAKE, _grids_shrunk, 2),
+        planted(cluster, seams.TAKE, _grids_shrunk, 2),
         pytest.raises(RankError, match=r"'qwen' sent \d+ rows .*, but \d+ are those of the grids"),
     ):
         verify(cluster, config, steps=1)

@@ -12,6 +12,7 @@ import mimokit
 from mimokit.cluster import EngineCluster, RankError
 from mimokit.config import ExperimentConfig, StrategyConfig
 from mimokit.experiment import verify
+from tests import seams
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_multimodal_config, decoded_config
 from tests.layouts_multimodal import LANGUAGE, PRESENCE, multimodal_config
@@ -183,9 +184,8 @@ def _mask_of_the_host(original: Any) -> Any:
 
 def test_a_tensor_on_the_wrong_device_is_found(cluster: EngineCluster) -> None:
     config = _layouts()["separate ranks"]
-    target = "mimokit.engine.pipeline.packing.causal_mask"
     with (
-        planted(cluster, target, _mask_of_the_host, RANKS),
+        planted(cluster, seams.CAUSAL_MASK, _mask_of_the_host, RANKS),
         pytest.raises(RankError, match="mixes tensors of the rank's device and the host"),
     ):
         cluster.run(losses_on_two_devices, mimokit.plan(config), config, world_size=RANKS)

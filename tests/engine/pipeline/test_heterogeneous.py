@@ -7,6 +7,7 @@ import pytest
 import mimokit
 from mimokit.cluster import RankError
 from mimokit.experiment import Evaluations, train
+from tests import seams
 from tests.invariance import assert_computes_the_same
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
@@ -83,9 +84,8 @@ def _rows_doubled(original):
 
 def test_rows_that_do_not_match_their_tokens_are_refused(cluster):
     config = apart_config((1, 1, 1), (1, 1, 1))
-    forward = "mimokit.engine.pipeline.stages.EncoderStage._forward"
     with (
-        planted(cluster, forward, _rows_doubled, 2),
+        planted(cluster, seams.ENCODER_FORWARD, _rows_doubled, 2),
         pytest.raises(RankError, match="sent 8 rows for it; they must be equal"),
     ):
         cluster.run(_train_one_step, mimokit.plan(config), config, world_size=2)

@@ -10,6 +10,7 @@ import mimokit
 from mimokit.cluster import RankError
 from mimokit.config import ConfigError
 from mimokit.engine.pipeline.communicator import check_tag_room
+from tests import seams
 from tests.invariance import assert_computes_the_same
 from tests.layouts_apart import apart_config, apart_multimodal_config
 from tests.layouts_multimodal import LANGUAGE
@@ -97,9 +98,8 @@ def _raising_in_the_last_stage(original):
 
 def test_a_rank_that_raises_is_named_and_all_come_back(cluster):
     config = apart_config((1, 1, 1), (1, 3, 1), 4)
-    forward = "mimokit.engine.pipeline.stages.LanguageStage._forward"
     with (
-        planted(cluster, forward, _raising_in_the_last_stage, 4),
+        planted(cluster, seams.LANGUAGE_FORWARD, _raising_in_the_last_stage, 4),
         pytest.raises(RankError) as caught,
     ):
         cluster.run(_train_a_step, mimokit.plan(config), config, world_size=4)

@@ -8,6 +8,7 @@ import torch
 import mimokit
 from mimokit.config import StrategyConfig
 from mimokit.engine.verify.strategies.pieces import Choices
+from tests import seams
 from tests.layouts import digits_config
 from tests.layouts_multimodal import LANGUAGE
 from tests.planted import planted
@@ -104,8 +105,8 @@ def _own_mean(original):
 @pytest.mark.parametrize(
     ("target", "fault"),
     [
-        ("mimokit.engine.parallel.update.MainGradUpdate.publish", _not_rounded),
-        ("mimokit.engine.strategies.demo._mean", _own_mean),
+        (seams.PUBLISH, _not_rounded),
+        (seams.DEMO_MEAN, _own_mean),
     ],
 )
 def test_the_check_catches(cluster, target, fault):

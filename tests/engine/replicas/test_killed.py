@@ -13,6 +13,7 @@ import pytest
 from mimokit.cluster import EngineCluster, RankDied
 from mimokit.config import StrategyConfig
 from mimokit.experiment import train
+from tests import seams
 from tests.evaluations import QUICK
 from tests.layouts import digits_config
 from tests.planted import planted
@@ -37,8 +38,7 @@ def test_a_rank_that_is_killed_in_an_exchange_is_named(
     """Its peer, which waits outside of any world, ends too; the next run works."""
     config = digits_config((2, 1), (2, 1), num_iterations=4)
     config.strategy = StrategyConfig(name="diloco", replicas=2, H=2)
-    target = "mimokit.engine.strategies.diloco.DiLoCoCommunicator.begin"
-    with planted(cluster, target, _killed, 4):
+    with planted(cluster, seams.BEGIN_EXCHANGE, _killed, 4):
         run = train(cluster, config, directory=tmp_path / "failed")
         with pytest.raises(RankDied, match=r"rank 3 .*was killed by SIGKILL"):
             run.result(timeout=300)

@@ -15,6 +15,7 @@ from mimokit.config.strategy import CUT_BY_RANK
 from mimokit.experiment import train, verify
 from mimokit.planning.strategies import StrategyPlan, plan_of_size
 from mimokit.step_kinds import StepKind
+from tests import seams
 from tests.evaluations import QUICK
 from tests.layouts import digits_config
 from tests.layouts_experts import SHARED as WITH_SHARED
@@ -126,16 +127,16 @@ DILOCO = {"name": "diloco", "H": 2, "outer_optimizer": OUTER}
     ("target", "fault", "strategy"),
     [
         (
-            "mimokit.engine.strategies.sparse_loco.kept_of_chunk",
+            seams.KEPT_OF_CHUNK,
             _one_more,
             {"name": "sparse_loco", **CHUNKS},
         ),
         (
-            "mimokit.engine.strategies.codecs.LowBitMean.mean",
+            seams.LOW_BIT_MEAN,
             _no_feedback,
             {**DILOCO, "codec": "int8"},
         ),
-        ("mimokit.engine.strategies.codecs.encode", _no_scales, {**DILOCO, "codec": "int4"}),
+        (seams.ENCODE, _no_scales, {**DILOCO, "codec": "int4"}),
     ],
 )
 def test_the_check_catches(cluster, target, fault, strategy):
@@ -148,8 +149,7 @@ def test_the_check_catches(cluster, target, fault, strategy):
 
 def test_the_check_catches_a_matrix_of_which_each_part_is_stepped_alone(cluster):
     config = with_strategy(digits_config((2, 1), (2, 1)), name="fedavg", replicas=2, **MUON)
-    target = "mimokit.engine.parallel.matrices.CutMatrix._is_cut"
-    with planted(cluster, target, _each_part_alone, 4):
+    with planted(cluster, seams.MATRIX_IS_CUT, _each_part_alone, 4):
         report = verify(cluster, config, steps=1)
     assert report.max_weight_difference > 1e-4
 

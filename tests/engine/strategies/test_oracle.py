@@ -11,6 +11,7 @@ import torch
 from mimokit.cluster import EngineCluster
 from mimokit.engine.strategies import OptimSpec
 from mimokit.planning.strategies import plan_strategy
+from tests import seams
 from tests.engine.strategies.nodes import SEED, Case, Outcome, net, train_all
 from tests.engine.strategies.oracle import Oracle
 from tests.planted import planted
@@ -159,13 +160,13 @@ def one_step_late(original: Any) -> Any:
 @pytest.mark.parametrize(
     ("target", "make", "name"),
     [
-        ("mimokit.engine.strategies.diloco.OuterWeights.write", share_memory, "diloco"),
+        (seams.OUTER_WEIGHTS, share_memory, "diloco"),
         (
-            "mimokit.planning.strategies.plan.StrategyPlan.indices",
+            seams.PLANNED_INDICES,
             mask_of_its_own,
             "sparta, sequential",
         ),
-        ("mimokit.planning.strategies.rules.Rule.number", one_step_late, "diloco"),
+        (seams.EXCHANGE_NUMBER, one_step_late, "diloco"),
     ],
     ids=["shared memory", "a mask per rank", "a step late"],
 )

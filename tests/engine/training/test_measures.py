@@ -15,6 +15,7 @@ from mimokit.analysis import read_run
 from mimokit.cluster import RankError
 from mimokit.experiment import train
 from mimokit.prediction.hardware import load_hardware
+from tests import seams
 from tests.evaluations import QUICK
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
@@ -93,7 +94,7 @@ def _slow_encoder(original):
 
 def test_ranks_wait_for_a_slow_one_at_the_bridge_and_at_the_reduction(cluster, tmp_path):
     config = digits_config(*COLOCATED, num_iterations=2)
-    with planted(cluster, "mimokit.engine.pipeline.stages.EncoderStage._forward", _slow_encoder, 4):
+    with planted(cluster, seams.ENCODER_FORWARD, _slow_encoder, 4):
         steps = train(cluster, config, evaluations=QUICK, directory=tmp_path).result().steps
     rows = steps[steps["iteration"] == 1].set_index("rank")
     waited, transferred = rows["waiting_time"], rows["collective_time"] - rows["waiting_time"]
@@ -120,9 +121,7 @@ def _slow_stage(original):
 
 def test_a_stage_waits_for_a_slow_one_and_its_messages_take_no_longer(cluster, tmp_path):
     config = apart_config((1, 1, 1), (2, 1, 1), 2, num_iterations=2)
-    with planted(
-        cluster, "mimokit.engine.pipeline.executor.StageExecutor._forward", _slow_stage, 3
-    ):
+    with planted(cluster, seams.EXECUTE_FORWARD, _slow_stage, 3):
         steps = train(cluster, config, evaluations=QUICK, directory=tmp_path).result().steps
     rows = steps[steps["iteration"] == 1].set_index("rank")
     assert rows["forward_time"][0] > SLEEP

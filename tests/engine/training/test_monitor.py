@@ -10,6 +10,7 @@ import pytest
 import mimokit
 from mimokit.engine.steps import Step, exhaust
 from mimokit.engine.training.monitor import PerformanceMonitor
+from tests import seams
 from tests.evaluations import QUICK
 from tests.layouts import digits_config
 
@@ -32,8 +33,8 @@ def _schedule(clock):
 
 def test_steps_of_a_schedule_are_timed_where_they_happen(monkeypatch):
     clock = [100.0]
-    for mark in ("begin_marks", "set_mark"):
-        monkeypatch.setattr(f"mimokit.engine.training.monitor.{mark}", lambda: clock[0])
+    for mark in (seams.BEGIN_MARKS, seams.SET_MARK):
+        monkeypatch.setattr(mark, lambda: clock[0])
     monitor = PerformanceMonitor(["images", "language_module"], world_size=4)
     monitor.start_step()
     assert exhaust(_schedule(clock), monitor.observe) == "done"

@@ -12,9 +12,8 @@ import torch
 import mimokit
 from mimokit.engine.megatron import experts
 from mimokit.experiment import verify
+from tests import seams
 from tests.experiment.culprit.faults.routing import (
-    ROUTING,
-    TOP_K,
     other_choice,
     other_gradient,
     other_scores,
@@ -66,7 +65,7 @@ def _counted(original):
 def test_check_catches_items_that_no_sample_has(cluster):
     config = experts_of_encoders_on_stages()
     oracle = oracle_of(cluster, config)
-    with planted(cluster, "mimokit.engine.models.encoder.computing_lengths", _counted, 6):
+    with planted(cluster, seams.LENGTHS_OF_ENCODER, _counted, 6):
         report = verify(cluster, config, steps=1, oracle=oracle)
     assert report.gradient_differences[0]["qwen"] > 1e-3
     assert not report.passed
@@ -80,7 +79,7 @@ def _all_tokens(original):
 def test_check_catches_padding_that_the_experts_of_a_decoder_count(cluster):
     config = balanced_decoder_on_stages()
     oracle = oracle_of(cluster, config)
-    with planted(cluster, "mimokit.engine.pipeline.stages.sample_lengths", _all_tokens, 7):
+    with planted(cluster, seams.SAMPLE_LENGTHS, _all_tokens, 7):
         report = verify(cluster, config, steps=1, oracle=oracle)
     assert report.gradient_differences[0]["writer"] > 1e-3
     assert not report.passed
@@ -104,9 +103,9 @@ def test_biases_follow_the_tokens_that_chose_experts():
 @pytest.mark.parametrize(
     ("target", "fault", "chooses_others"),
     [
-        (TOP_K, other_choice, True),
-        (ROUTING, partial(other_scores, 1.05), False),
-        (ROUTING, partial(other_gradient, 0.9), False),
+        (seams.TOP_K, other_choice, True),
+        (seams.ROUTING, partial(other_scores, 1.05), False),
+        (seams.ROUTING, partial(other_gradient, 0.9), False),
     ],
 )
 def test_check_in_bf16_catches_a_fault_of_a_router(cluster, target, fault, chooses_others):

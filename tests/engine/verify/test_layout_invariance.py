@@ -9,6 +9,7 @@ import pytest
 from mimokit.cluster import RankError
 from mimokit.experiment import verify
 from mimokit.experiment.verification_report import ADAM_EPSILON
+from tests import seams
 from tests.invariance import STEPS, assert_computes_the_same, oracle_of
 from tests.layouts import digits_config
 from tests.planted import planted
@@ -40,7 +41,7 @@ def _zero_padded(original):
 def test_check_catches_a_zero_padded_gradient(cluster):
     config = digits_config((4, 1), (1, 4))
     oracle = oracle_of(cluster, config)
-    with planted(cluster, "mimokit.engine.colocated.bridge.gather_rows", _zero_padded, 4):
+    with planted(cluster, seams.GATHER_ROWS, _zero_padded, 4):
         report = verify(cluster, config, steps=1, oracle=oracle)
         # One step later the encoder's replicas have drifted apart, and the bridge sees it.
         with pytest.raises(RankError, match="differs between its tensor-parallel ranks"):
@@ -67,8 +68,7 @@ def test_check_catches_gradients_of_a_wrong_scale_that_are_clipped(cluster):
     config = digits_config((1, 2), (1, 2))
     oracle = oracle_of(cluster, config)
     assert oracle.steps[0].norm > config.runtime.clip_grad
-    finalize = "mimokit.engine.parallel.update.finalize_model_grads"
-    with planted(cluster, finalize, _of_twice_the_scale, 2):
+    with planted(cluster, seams.FINALIZE_GRADS, _of_twice_the_scale, 2):
         report = verify(cluster, config, steps=1, oracle=oracle)
     assert report.max_weight_difference <= 1e-5, "the weights are right"
     assert report.gradient_differences[0]["images"] == pytest.approx(1, rel=1e-4)
@@ -95,9 +95,8 @@ def test_large_gradients_are_no_false_alarm_and_hide_no_fault(cluster):
     assert report.passed
     assert report.adam_epsilon > 5 * ADAM_EPSILON
     assert "Gradients have a norm of up to" in report.verdict
-    finalize = "mimokit.engine.parallel.update.finalize_model_grads"
     for more, measured in ((1e-3, False), (5e-5, True)):
-        with planted(cluster, finalize, partial(_encoder_by, 1 + more), 2):
+        with planted(cluster, seams.FINALIZE_GRADS, partial(_encoder_by, 1 + more), 2):
             report = verify(cluster, config, steps=1, oracle=oracle)
         assert report.gradient_differences[0]["images"] == pytest.approx(more, rel=0.05)
         assert not report.passed

@@ -9,6 +9,7 @@ import pytest
 
 from mimokit.config import ExperimentConfig, ModuleOptimizerConfig, StrategyConfig
 from mimokit.experiment import verify
+from tests import seams
 from tests.invariance import assert_computes_the_same, oracle_of
 from tests.layouts import digits_config
 from tests.layouts_apart import decoded_config
@@ -78,7 +79,7 @@ def _with_rates(plan, rates):
 def test_check_catches_rates_that_are_swapped_or_ignored(cluster, fault):
     config = fan_in(weight_decay=0.2)
     oracle = oracle_of(cluster, config)
-    with planted(cluster, "mimokit.engine.training.loop.update_of_run", fault, 4):
+    with planted(cluster, seams.UPDATE_OF_RUN, fault, 4):
         report = verify(cluster, config, steps=1, oracle=oracle)
     assert report.max_gradient_difference <= 1e-5, "the step before it is right"
     assert all(report.weight_differences[0][name] > 1e-4 for name in ("images", LANGUAGE))

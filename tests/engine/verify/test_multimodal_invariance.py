@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mimokit
+from tests import seams
 from tests.invariance import assert_computes_the_same
 from tests.layouts_multimodal import LANGUAGE, PRESENCE, multimodal_config
 from tests.planted import planted
@@ -38,8 +39,7 @@ def test_check_catches_a_frozen_module_that_is_trained(cluster):
     assert (
         cluster.run(_gradients_of, plan, config, world_size=2) == [["audio", "clip", LANGUAGE]] * 2
     )
-    freeze = "mimokit.engine.models.provider.MimoModelProvider._freeze"
-    with planted(cluster, freeze, lambda original: lambda self, model, plan: None, 2):
+    with planted(cluster, seams.FREEZE, lambda original: lambda self, model, plan: None, 2):
         found = cluster.run(_gradients_of, plan, config, world_size=2)
     assert found == [["audio", "clip", "dino", LANGUAGE]] * 2
 

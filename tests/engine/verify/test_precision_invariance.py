@@ -11,6 +11,7 @@ from mimokit.engine.verify.compare import Noise, noise_of
 from mimokit.engine.verify.oracle import OracleStep
 from mimokit.experiment import compute_oracle, verify
 from mimokit.experiment.yardstick import Yardstick
+from tests import seams
 from tests.invariance import STEPS, assert_within_its_noise, oracle_of
 from tests.layouts import digits_config
 from tests.layouts_multimodal import LANGUAGE, multimodal_config
@@ -58,11 +59,10 @@ def test_attention_of_gpus_computes_what_that_of_megatron_does(cluster):
     config.runtime.precision = "bf16"
     for sizes in config.model.module_parallelisms.values():
         sizes.recompute_granularity = "selective"
-    attend = "mimokit.engine.models.attention.SequenceAttention._attend"
-    with planted(cluster, "mimokit.engine.models.transformer.CPU_ONLY", _as_on_a_gpu, 4):
+    with planted(cluster, seams.CPU_ONLY, _as_on_a_gpu, 4):
         oracle = compute_oracle(cluster, config.finalize(), steps=STEPS)
         right = verify(cluster, config, steps=STEPS, oracle=oracle)
-        with planted(cluster, attend, _half_as_large, 4):
+        with planted(cluster, seams.ATTEND, _half_as_large, 4):
             wrong = verify(cluster, config, steps=1, oracle=oracle)
     assert right.passed, right.verdict
     assert not wrong.passed
@@ -104,18 +104,15 @@ def _half(original):
     return gather_rows
 
 
-REDUCE = "mimokit.engine.parallel.data_parallel.DistributedDataParallel.finish_grad_sync"
-
-
 @pytest.mark.parametrize(
     ("precision", "target", "fault", "sizes"),
     [
-        ("bf16", REDUCE, _own_gradients_only, ((1, 2), (1, 2))),
-        ("fp8", REDUCE, _own_gradients_only, ((1, 2), (1, 2))),
-        ("bf16", "mimokit.engine.colocated.bridge.gather_rows", _half, ((2, 1), (1, 2))),
+        ("bf16", seams.FINISH_GRAD_SYNC, _own_gradients_only, ((1, 2), (1, 2))),
+        ("fp8", seams.FINISH_GRAD_SYNC, _own_gradients_only, ((1, 2), (1, 2))),
+        ("bf16", seams.GATHER_ROWS, _half, ((2, 1), (1, 2))),
         (
             "bf16",
-            "mimokit.engine.parallel.optimizer.MainGradOptimizer.round_main_weights",
+            seams.ROUND_MAIN_WEIGHTS,
             lambda original: lambda self: None,
             ((1, 2), (1, 2)),
         ),
@@ -160,7 +157,7 @@ def test_a_process_that_happens_to_be_near_fp32_is_not_the_only_yardstick(cluste
     assert report.passed, report.verdict
     assert report.yardstick.processes == 4
     assert not replace(report, yardstick=replace(right.yardstick, **_first(lucky))).passed
-    with planted(cluster, REDUCE, _own_gradients_only, 2):
+    with planted(cluster, seams.FINISH_GRAD_SYNC, _own_gradients_only, 2):
         report = verify(cluster, config, steps=1, oracle=oracle)
     assert not report.passed
 

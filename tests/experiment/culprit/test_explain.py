@@ -10,8 +10,8 @@ from mimokit.experiment import compute_reference, explain, explain_shrunk
 from mimokit.experiment.culprit.first import ALLOWED, allowed_of
 from mimokit.planning.seams import Seam, SeamPhase
 from mimokit_widgets import show_culprit
+from tests import seams
 from tests.experiment.culprit.faults import FAULTS
-from tests.experiment.culprit.faults.attention import ATTENTION
 from tests.experiment.culprit.faults.fault import STEPS, reference_of
 from tests.experiment.culprit.faults.layouts import fan_in, parts
 from tests.experiment.culprit.reports import CULPRIT
@@ -131,7 +131,7 @@ def test_right_decoders_of_packed_samples_have_no_culprit(cluster):
 
 def test_the_step_of_the_first_wrong_tensor_opens_in_the_stepper(cluster, monkeypatch):
     shown = []
-    monkeypatch.setattr("mimokit_widgets.culprit.display", shown.append)
+    monkeypatch.setattr(seams.DISPLAY_CULPRIT, shown.append)
     for seam, step in (
         (Seam(0, "images", "decoder.layers.0", SeamPhase.BACKWARD), "backward of images"),
         (Seam(1, "language_module", "weight", SeamPhase.REDUCED), "grad-sync"),
@@ -148,7 +148,7 @@ def test_the_step_of_the_first_wrong_tensor_opens_in_the_stepper(cluster, monkey
 
 def test_an_operation_that_is_not_deterministic_is_said_first(cluster):
     config = fan_in()
-    with planted(cluster, ATTENTION, _noisy, 1):
+    with planted(cluster, seams.MEGATRON_ATTENTION, _noisy, 1):
         reference = compute_reference(cluster, config, steps=STEPS, nudges=())
     assert not reference.is_deterministic
     report = explain(cluster, config, steps=STEPS, reference=reference)

@@ -10,9 +10,7 @@ import pytest
 
 from mimokit.experiment.culprit.kinds import kind_of
 from mimokit.experiment.culprit.whole import OnRank
-from tests.experiment.culprit.faults import FAULTS
 from tests.experiment.culprit.reports import COLUMNS, CULPRIT, PARTS, WHOLE
-from tests.planted import find
 
 RIGHT = tuple(replace(part, values=WHOLE.values[:, part.columns]) for part in PARTS)
 SIZES = {"tensor_parallel": 2, "num_microbatches": 3}
@@ -83,9 +81,3 @@ def test_the_picture_has_each_cell_and_the_borders_of_shards():
     assert [(one["rank"], one["column"], one["column_stop"]) for one in divergence.borders()] == [
         (rank, int(columns[0]), int(columns[-1]) + 1) for rank, columns in enumerate(COLUMNS)
     ]
-
-
-def test_what_each_fault_of_the_list_replaces_is_there():
-    for fault in FAULTS:
-        owner, name = find(fault.target)
-        assert name in vars(owner), f"{fault.name}: {fault.target}"

@@ -26,6 +26,7 @@ from mimokit.experiment.culprit.join import joined
 from mimokit.experiment.culprit.report import Divergence
 from mimokit.experiment.culprit.whole import OnRank, array_of, deviating, parts_of
 from mimokit.planning.seams import GIVEN_ROWS, Recording, Seam, SeamPhase, SeamPiece, code_of
+from tests import seams
 from tests.experiment.culprit.faults.layouts import fan_in
 from tests.experiment.culprit.reports import CULPRIT, FIRST
 
@@ -339,7 +340,7 @@ def test_the_line_that_calls_a_module_is_told():
 def test_the_line_of_a_decorated_function_is_its_own(monkeypatch):
     plan = mimokit.plan(fan_in())
     lines, decorated = lines_of_step(plan), torch.no_grad()(finalize_model_grads)
-    monkeypatch.setattr("mimokit.engine.verify.seams.code.finalize_model_grads", decorated)
+    monkeypatch.setattr(seams.FINALIZE_GRADS_OF_SEAMS, decorated)
     assert lines_of_step(plan) == lines
 
 

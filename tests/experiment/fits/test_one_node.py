@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.utils.data import IterableDataset, Subset, TensorDataset
 
 from mimokit.config import ConfigError
+from mimokit.engine import strategies
 from mimokit.engine.fits import checkpoint
 from mimokit.engine.fits.forward import largest_that_fits
 from mimokit.engine.fits.job import FitError
@@ -34,6 +35,7 @@ from mimokit.experiment.fits.run import RowsToLoggers
 from mimokit.experiment.fits.tables import FitTables
 from mimokit.prediction.network import Network
 from mimokit_widgets import LiveMonitor
+from tests import seams
 from tests.experiment.fits.in_process import OneNode
 from tests.experiment.fits.nets import Linear, Net, equal, net, places, samples, state, trainer
 
@@ -270,7 +272,7 @@ MOVED = {
 
 def test_checkpoints_find_classes_that_moved() -> None:
     for module, name in MOVED.items():
-        home = import_module(checkpoint._moved(f"mimokit.engine.strategies.{module}"))
+        home = import_module(checkpoint._moved(f"{strategies.__name__}.{module}"))
         assert hasattr(home, name)
 
 
@@ -427,9 +429,7 @@ def test_wrong_arguments_are_refused(
     tmp_path: Path, arguments: dict[str, Any], sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if "wandb_project" in arguments:
-        monkeypatch.setattr(
-            "mimokit.experiment.results.loggers._installed", lambda name: name != "wandb"
-        )
+        monkeypatch.setattr(seams.LIBRARY_INSTALLED, lambda name: name != "wandb")
     (tmp_path / "logs" / "there").mkdir(parents=True)
     with pytest.raises(ConfigError, match=sentence):
         trainer(OneNode()).fit(

@@ -24,6 +24,7 @@ from mimokit.experiment.health.report import HealthRecord, RunHealth
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.tensor_collectives import CollectiveSpan
 from mimokit.samples import HealthSample, StepSample
+from tests import seams
 from tests.evaluations import QUICK
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config, with_adapter
@@ -247,11 +248,9 @@ def test_a_rank_whose_weights_go_another_way_is_named(cluster: EngineCluster) ->
     assert images.startswith("Module 'images' holds most on rank")
     assert words.startswith(f"Module '{LANGUAGE}' holds most on rank")
     assert len(found.notes) == len(of_ranks) - 1 + 2, "without a calibration"
-    loop = "mimokit.engine.training.loop."
-    clip = "mimokit.engine.parallel.update.MainGradUpdate.clip"
     with (
-        planted(cluster, f"{loop}health_sample", drifting, 4),
-        planted(cluster, clip, summing_once_more, 4),
+        planted(cluster, seams.HEALTH_SAMPLE, drifting, 4),
+        planted(cluster, seams.CLIP, summing_once_more, 4),
     ):
         run = train(cluster, config, evaluations=QUICK)
         run.result()

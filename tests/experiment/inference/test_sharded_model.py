@@ -18,13 +18,12 @@ from safetensors.torch import load_file, save_file
 from mimokit.cluster import EngineCluster, RankDied
 from mimokit.config import ConfigError
 from mimokit.experiment import ShardedModel, check_weights
+from tests import seams
 from tests.hugging_face_weights import checkpoint
 from tests.planted import planted
 
 PROMPTS = [[1, 2, 3, 100, 5, 6, 7], [9, 50, 100], [4, 4]]
 SAMPLED: dict[str, Any] = {"temperature": 0.8, "top_k": 50, "top_p": 0.9, "seed": 7}
-
-SLOWED = "mimokit.engine.inference.generation._share"
 
 
 def of_hugging_face(name: str, new: int, **how: Any) -> tuple[list[Any], list[list[int]]]:
@@ -88,7 +87,10 @@ def test_a_model_with_fewer_groups_than_ranks_draws_the_same(cluster: EngineClus
 
 
 def test_a_killed_rank_is_named_and_the_next_call_loads_again(cluster: EngineCluster) -> None:
-    with ShardedModel(cluster, checkpoint("gpt2"), 2) as model, planted(cluster, SLOWED, slow, 2):
+    with (
+        ShardedModel(cluster, checkpoint("gpt2"), 2) as model,
+        planted(cluster, seams.SHARE_TOKENS, slow, 2),
+    ):
         wanted = model.generate(PROMPTS, 4, stop_tokens=[]).tokens
         victim = cluster.pids[1]
 
@@ -104,9 +106,8 @@ def test_a_killed_rank_is_named_and_the_next_call_loads_again(cluster: EngineClu
 def test_a_rank_killed_while_loading_is_named_and_the_next_call_loads(
     cluster: EngineCluster,
 ) -> None:
-    target = "mimokit.engine.inference.loading.load_language"
     killed = pytest.raises(RankDied, match=r"rank 1 .* was killed by SIGKILL")
-    with planted(cluster, target, dies_on_rank_1, 2), killed:
+    with planted(cluster, seams.LOAD_LANGUAGE, dies_on_rank_1, 2), killed:
         ShardedModel(cluster, checkpoint("gpt2"), 2)
     _, wanted = of_hugging_face("gpt2", 4, eos_token_id=None, pad_token_id=0)
     with ShardedModel(cluster, checkpoint("gpt2"), 2) as model:
@@ -123,7 +124,10 @@ def dies_on_rank_1(original: Any) -> Any:
 
 
 def test_the_stop_button_ends_after_a_token_and_the_model_stays(cluster: EngineCluster) -> None:
-    with ShardedModel(cluster, checkpoint("llama"), 2) as model, planted(cluster, SLOWED, slow, 2):
+    with (
+        ShardedModel(cluster, checkpoint("llama"), 2) as model,
+        planted(cluster, seams.SHARE_TOKENS, slow, 2),
+    ):
         wanted = model.generate(PROMPTS, 2, stop_tokens=[]).tokens
         main = threading.main_thread().ident or 0
         pressed: list[int] = []

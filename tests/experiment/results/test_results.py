@@ -29,6 +29,7 @@ from mimokit.samples import (
     TraceSample,
     module_column,
 )
+from tests import seams
 from tests.charts.fakes import samples, step
 from tests.layouts import digits_config
 
@@ -211,14 +212,14 @@ def test_a_disk_that_fills_up_leaves_whole_lines_and_loses_none(
         return really(descriptor, content[: len(content) // 2])
 
     with monkeypatch.context() as full:
-        full.setattr("mimokit.experiment.results.tables.os.write", half)
+        full.setattr(seams.WRITE_TABLE, half)
         with pytest.raises(OSError, match="No space left"):
             table.append([{"iteration": 0, "loss": 2.0}])
         assert not (tmp_path / "a.csv").exists()  # an empty one would be refused by its reader
     table.append([])
     before = (tmp_path / "a.csv").read_bytes()
     with monkeypatch.context() as full:
-        full.setattr("mimokit.experiment.results.tables.os.write", half)
+        full.setattr(seams.WRITE_TABLE, half)
         with pytest.raises(OSError, match="No space left"):
             table.append([{"iteration": 1, "loss": 1.0}])
         assert (tmp_path / "a.csv").read_bytes() == before

@@ -13,6 +13,7 @@ from mimokit.config import ConfigError, ExperimentConfig
 from mimokit.config_files import load_experiment_config
 from mimokit.prediction.local_cpu.cost_model import CoreCosts, SharedCosts
 from mimokit.prediction.local_cpu.prediction import predict_shared
+from tests import seams
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
 from tests.layouts_pipelines import shared_pipeline
@@ -174,7 +175,7 @@ def test_more_cores_are_never_slower() -> None:
 def test_ranks_that_received_a_part_gather_counts_before_rows(
     monkeypatch: pytest.MonkeyPatch, encoder: tuple[int, int, int], gathers: int
 ) -> None:
-    monkeypatch.setattr("mimokit.planning.bridges.plan.LEAST_SHARD_BYTES", 0)
+    monkeypatch.setattr(seams.LEAST_SHARD_BYTES, 0)
     config = apart_config(encoder, (2, 1, 1), 4)
     found = predict_shared(config, planted(collective="all-gather", ranks=2), 8)
     assert sum(found.cpu_seconds) == pytest.approx(gathers)

@@ -5,19 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from tests.experiment.culprit.faults.fault import (
-    BACKWARD,
-    BRIDGE,
-    FORWARD,
-    IMAGES,
-    LANGUAGE,
-    LAST,
-    Fault,
-)
+from tests import seams
+from tests.experiment.culprit.faults.fault import BACKWARD, FORWARD, IMAGES, LANGUAGE, LAST, Fault
 from tests.experiment.culprit.faults.layouts import apart, fan_in, fan_out, stages
 from tests.whole_runs import inner_layers_on_stages
-
-SEND = "mimokit.engine.pipeline.communicator.MultiModulePipelineCommunicator.send"
 
 
 def _zero_padded(original: Any) -> Any:
@@ -95,39 +86,39 @@ def _in_another_order(original: Any) -> Any:
 FAULTS = (
     Fault(
         "inner layers in another order", inner_layers_on_stages,
-        "mimokit.engine.models.transformer.SeededTransformerLayer.forward", _in_another_order,
+        seams.LAYER, _in_another_order,
         LANGUAGE, "decoder.layers.0", FORWARD,
     ),
     Fault(
-        "rows of other replicas are 0", fan_out, BRIDGE + "gather_rows", _zero_padded,
+        "rows of other replicas are 0", fan_out, seams.GATHER_ROWS, _zero_padded,
         IMAGES, "bridge", BACKWARD, "not added up",
     ),
     Fault(
-        "a bridge averages gradients", fan_in, BRIDGE + "keep_rows", _halves_of_gradients,
+        "a bridge averages gradients", fan_in, seams.KEEP_ROWS, _halves_of_gradients,
         IMAGES, "bridge", BACKWARD, "0.5 times",
     ),
     Fault(
-        "pieces gathered in reverse order", fan_in, BRIDGE + "gather_rows", _gathered_backwards,
+        "pieces gathered in reverse order", fan_in, seams.GATHER_ROWS, _gathered_backwards,
         IMAGES, "bridge", FORWARD,
     ),
     Fault(
-        "rows kept one too far", fan_out, BRIDGE + "keep_rows", _one_further,
+        "rows kept one too far", fan_out, seams.KEEP_ROWS, _one_further,
         IMAGES, "bridge", FORWARD, "shifted by -1",
     ),
     Fault(
-        "rows sent in reverse order", apart, SEND, partial(_rows_flipped, False),
+        "rows sent in reverse order", apart, seams.SEND, partial(_rows_flipped, False),
         IMAGES, "bridge", FORWARD, "reverse order",
     ),
     Fault(
-        "gradients sent in reverse order", apart, SEND, partial(_rows_flipped, True),
+        "gradients sent in reverse order", apart, seams.SEND, partial(_rows_flipped, True),
         IMAGES, "bridge", BACKWARD, "reverse order",
     ),
     Fault(
-        "hidden states doubled between stages", stages, SEND, partial(_sent_twice, False),
+        "hidden states doubled between stages", stages, seams.SEND, partial(_sent_twice, False),
         LANGUAGE, "decoder.layers.2.input", FORWARD, "2 times",
     ),
     Fault(
-        "gradients doubled between stages", stages, SEND, partial(_sent_twice, True),
+        "gradients doubled between stages", stages, seams.SEND, partial(_sent_twice, True),
         LANGUAGE, f"{LAST}.output", BACKWARD, "2 times",
     ),
 )  # fmt: skip

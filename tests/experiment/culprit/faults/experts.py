@@ -6,21 +6,10 @@ from functools import partial
 from typing import Any
 
 from mimokit.config import ExperimentConfig
-from tests.experiment.culprit.faults.fault import (
-    BACKWARD,
-    FORWARD,
-    IMAGES,
-    LANGUAGE,
-    LAYERS,
-    Fault,
-    scaled,
-)
+from tests import seams
+from tests.experiment.culprit.faults.fault import BACKWARD, FORWARD, IMAGES, LANGUAGE, Fault, scaled
 from tests.experiment.culprit.faults.layouts import parts
 from tests.layouts_experts import experts_config
-
-MOE = "megatron.core.transformer.moe."
-DISPATCHER = MOE + "token_dispatcher.MoEAlltoAllTokenDispatcher."
-MLP = "megatron.core.transformer.mlp.MLP.forward"
 
 
 def spread() -> ExperimentConfig:
@@ -104,45 +93,45 @@ def _projector_scaled(name: str, original: Any) -> Any:
 FAULTS = (
     Fault(
         "logits of a router are scaled", spread,
-        MOE + "router.Router.gating", partial(scaled, 1.5),
+        seams.ROUTER_LOGITS, partial(scaled, 1.5),
         LANGUAGE, "layers.0.mlp.router.logits", FORWARD, "1.5 times",
     ),
     Fault(
         "shares of experts are scaled", spread,
-        "mimokit.engine.models.experts.LayoutFreeRouter.routing", _scaled_routing,
+        seams.ROUTING, _scaled_routing,
         LANGUAGE, "layers.0.mlp.router.routing", FORWARD, "1.5 times",
     ),
     Fault(
-        "tokens go to the experts of others", spread, DISPATCHER + "dispatch_preprocess",
+        "tokens go to the experts of others", spread, seams.DISPATCH_PREPROCESS,
         _to_others, LANGUAGE, "layers.0.mlp.dispatch", FORWARD, "rows are not complete on any rank",
     ),
     Fault(
-        "tokens arrive one place off", spread, DISPATCHER + "token_dispatch",
+        "tokens arrive one place off", spread, seams.TOKEN_DISPATCH,
         _rolled_on_the_way, LANGUAGE, "layers.0.mlp.dispatch", FORWARD,
     ),
     Fault(
         "the first matrix of experts is scaled", spread,
-        LAYERS + "ColumnParallelLinear.forward", partial(_of_experts, 1.5),
+        seams.COLUMN_PARALLEL, partial(_of_experts, 1.5),
         LANGUAGE, "experts.local_experts.0.linear_fc1", FORWARD, "1.5 times",
     ),
     Fault(
-        "tokens take all of an expert", spread, MLP, _without_shares,
+        "tokens take all of an expert", spread, seams.MLP, _without_shares,
         LANGUAGE, "experts.local_experts.0.activation", FORWARD,
     ),
     Fault(
         "the second matrix of experts is scaled", spread,
-        LAYERS + "RowParallelLinear.forward", partial(_of_experts, 1.5),
+        seams.ROW_PARALLEL, partial(_of_experts, 1.5),
         LANGUAGE, "experts.local_experts.0.linear_fc2", FORWARD, "1.5 times",
     ),
     Fault(
         "the gradient from the second matrix of experts is doubled", spread,
-        LAYERS + "RowParallelLinear.forward", _scaled_gradient,
+        seams.ROW_PARALLEL, _scaled_gradient,
         LANGUAGE, "linear_fc2", BACKWARD, "2 times",
     ),
     *(
         Fault(
             f"{name} of a projector is scaled", parts,
-            "megatron.core.models.vision.multimodal_projector.MultimodalProjector.forward",
+            seams.PROJECTOR,
             partial(_projector_scaled, name),
             IMAGES, f"projector.{name}", FORWARD, "1.5 times",
         )

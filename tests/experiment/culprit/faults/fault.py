@@ -17,10 +17,6 @@ from tests.planted import planted
 LANGUAGE, IMAGES = "language_module", "images"
 FORWARD, BACKWARD, REDUCED = SeamPhase.FORWARD, SeamPhase.BACKWARD, SeamPhase.REDUCED
 LAST = "decoder.layers.1"
-LAYERS = "megatron.core.tensor_parallel.layers."
-STAGES = "mimokit.engine.pipeline.stages."
-BRIDGE = "mimokit.engine.colocated.bridge."
-SUM_OF_SLICES = "mimokit.engine.parallel.data_parallel.ModuleDataParallel.sum_gradients_of_slices"
 
 STEPS = 1
 """All faults of the list show in the first step."""

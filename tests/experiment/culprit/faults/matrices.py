@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.experiment.culprit.faults.fault import (
-    BACKWARD,
-    FORWARD,
-    IMAGES,
-    LANGUAGE,
-    LAST,
-    LAYERS,
-    Fault,
-)
+from tests import seams
+from tests.experiment.culprit.faults.fault import BACKWARD, FORWARD, IMAGES, LANGUAGE, LAST, Fault
 from tests.experiment.culprit.faults.layouts import parts, recomputed
 
 
@@ -64,27 +57,27 @@ def _other_group_when_recomputed(original: Any) -> Any:
 FAULTS = (
     Fault(
         "no sum over tensor-parallel ranks", parts,
-        LAYERS + "reduce_from_tensor_model_parallel_region", _identity,
+        seams.REDUCE_TENSOR_PARALLEL, _identity,
         IMAGES, "self_attention.linear_proj", FORWARD, "not added up",
     ),
     Fault(
         "a sum over tensor-parallel ranks done twice", parts,
-        LAYERS + "reduce_from_tensor_model_parallel_region", _twice,
+        seams.REDUCE_TENSOR_PARALLEL, _twice,
         IMAGES, "self_attention.linear_proj", FORWARD, "which is tensor_parallel",
     ),
     Fault(
         "no sum of the input's gradient", parts,
-        LAYERS + "ColumnParallelLinear.forward", _no_input_reduction,
+        seams.COLUMN_PARALLEL, _no_input_reduction,
         LANGUAGE, "output_layer", BACKWARD, "not added up",
     ),
     Fault(
         "the same in feed-forward layers alone", parts,
-        "megatron.core.transformer.mlp.MLP.forward", _no_reduction_of_fc1,
+        seams.MLP, _no_reduction_of_fc1,
         LANGUAGE, f"{LAST}.mlp.linear_fc1", BACKWARD, "not added up",
     ),
     Fault(
         "layers computed again over another group", recomputed,
-        LAYERS + "reduce_from_tensor_model_parallel_region", _other_group_when_recomputed,
+        seams.REDUCE_TENSOR_PARALLEL, _other_group_when_recomputed,
         LANGUAGE, f"{LAST}.mlp.linear_fc1", BACKWARD,
     ),
 )  # fmt: skip

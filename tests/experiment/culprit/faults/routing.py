@@ -6,11 +6,9 @@ from functools import partial
 from typing import Any
 
 from mimokit.config import ExperimentConfig
+from tests import seams
 from tests.experiment.culprit.faults.fault import BACKWARD, FORWARD, LANGUAGE, Fault
 from tests.layouts_experts import experts_config
-
-TOP_K = "megatron.core.transformer.moe.router.topk_routing_with_score_function"
-ROUTING = "mimokit.engine.models.experts.LayoutFreeRouter.routing"
 
 
 def replicas_of_experts() -> ExperimentConfig:
@@ -63,15 +61,15 @@ def other_gradient(factor: float, original: Any) -> Any:
 
 FAULTS = (
     Fault(
-        "tokens prefer an expert", replicas_of_experts, TOP_K, other_choice,
+        "tokens prefer an expert", replicas_of_experts, seams.TOP_K, other_choice,
         LANGUAGE, "layers.0.mlp.router.routing", FORWARD,
     ),
     Fault(
-        "experts weigh too much", replicas_of_experts, ROUTING, partial(other_scores, 1.5),
+        "experts weigh too much", replicas_of_experts, seams.ROUTING, partial(other_scores, 1.5),
         LANGUAGE, "layers.0.mlp.router.routing", FORWARD, "1.5 times",
     ),
     Fault(
-        "a router learns the opposite", replicas_of_experts, ROUTING, partial(other_gradient, -1.0),
-        LANGUAGE, "mlp.router.routing", BACKWARD,
+        "a router learns the opposite", replicas_of_experts, seams.ROUTING,
+        partial(other_gradient, -1.0), LANGUAGE, "mlp.router.routing", BACKWARD,
     ),
 )  # fmt: skip

@@ -5,19 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from tests.experiment.culprit.faults.fault import (
-    BACKWARD,
-    BRIDGE,
-    FORWARD,
-    IMAGES,
-    LANGUAGE,
-    STAGES,
-    Fault,
-    scaled,
-)
+from tests import seams
+from tests.experiment.culprit.faults.fault import BACKWARD, FORWARD, IMAGES, LANGUAGE, Fault, scaled
 from tests.experiment.culprit.faults.layouts import dropping, parts, replicas
-
-ROWS_OF_MASKS = "mimokit.engine.models.dropout._Site._rows"
 
 
 def _samples_shifted(original: Any) -> Any:
@@ -96,33 +86,33 @@ def _without_last_sample(original: Any) -> Any:
 
 FAULTS = (
     Fault(
-        "losses of a wrong scale", parts, STAGES + "vocab_parallel_cross_entropy",
+        "losses of a wrong scale", parts, seams.CROSS_ENTROPY,
         partial(scaled, 0.5), LANGUAGE, "loss", BACKWARD, "1 / tensor_parallel",
     ),
     Fault(
-        "tokens left out of the loss", parts, STAGES + "loss_sum", _first_tokens_only,
+        "tokens left out of the loss", parts, seams.LOSS_SUM, _first_tokens_only,
         LANGUAGE, "loss", BACKWARD,
     ),
     Fault(
-        "labels of the next sample", replicas, BRIDGE + "slice_text", _samples_shifted,
+        "labels of the next sample", replicas, seams.SLICE_TEXT, _samples_shifted,
         LANGUAGE, "loss", BACKWARD,
     ),
     Fault(
-        "logits gathered before a loss of shards", parts, STAGES + "vocab_parallel_cross_entropy",
+        "logits gathered before a loss of shards", parts, seams.CROSS_ENTROPY,
         _gathered_logits, LANGUAGE, "loss", BACKWARD,
     ),
     Fault(
-        "a sample left out", replicas, BRIDGE + "slice_text", _without_last_sample,
+        "a sample left out", replicas, seams.SLICE_TEXT, _without_last_sample,
         LANGUAGE, "loss", BACKWARD, "rows differ, of sample",
     ),
     Fault(
         "replicas that drop the same", lambda: dropping(replicas()),
-        ROWS_OF_MASKS, _masks_of_first_samples,
+        seams.DROPOUT_ROWS, _masks_of_first_samples,
         IMAGES, "pre_mlp_layernorm", FORWARD, "rows differ, of sample",
     ),
     Fault(
         "ranks of a matrix that drop something else", lambda: dropping(parts()),
-        ROWS_OF_MASKS, _masks_of_ranks,
+        seams.DROPOUT_ROWS, _masks_of_ranks,
         IMAGES, "pre_mlp_layernorm", FORWARD, "should hold the same",
     ),
 )  # fmt: skip

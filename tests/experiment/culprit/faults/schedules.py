@@ -7,7 +7,7 @@ from typing import Any
 from mimokit.config import ExperimentConfig
 from mimokit.config.runtime import ZERO_BUBBLE
 from mimokit.planning.seams import SeamPhase
-from tests.experiment.culprit.faults.crossings import SEND
+from tests import seams
 from tests.experiment.culprit.faults.fault import (
     FORWARD,
     IMAGES,
@@ -28,9 +28,6 @@ from tests.whole_runs import (
     with_sizes,
 )
 
-PRODUCT = "mimokit.engine.megatron.weight_products._Product.add"
-START = "megatron.core.distributed.param_and_grad_buffer._ParamAndGradBucketGroup.start_grad_sync"
-COMBINE = "megatron.core.transformer.moe.token_dispatcher.MoEAlltoAllTokenDispatcher.token_combine"
 BOTH = IMAGES, LANGUAGE
 
 
@@ -122,39 +119,40 @@ def _one_sample_of_two(original: Any) -> Any:
 
 FAULTS = (
     Fault(
-        "gradients of weights added twice", _weights_later, PRODUCT, _twice,
+        "gradients of weights added twice", _weights_later, seams.ADD_WEIGHT_PRODUCT, _twice,
         LANGUAGE, "weight", SeamPhase.ACCUMULATED, "2 times", (2,), r"gpt_model\.py:\d+$",
     ),
     Fault(
-        "gradients of weights left out", _weights_later, PRODUCT, _nothing,
+        "gradients of weights left out", _weights_later, seams.ADD_WEIGHT_PRODUCT, _nothing,
         LANGUAGE, "weight", SeamPhase.ACCUMULATED, "it is 0",
     ),
     Fault(
-        "hidden states doubled between chunks", _in_chunks, SEND, _doubled_between_chunks,
+        "hidden states doubled between chunks", _in_chunks, seams.SEND, _doubled_between_chunks,
         LANGUAGE, "decoder.layers.2.input", FORWARD, "2 times", (1,),
     ),
     Fault(
         "an overlapped reduction is left out", lambda: with_sizes(replicas(), BOTH, **OVERLAPPED),
-        START, _not_started, LANGUAGE, "", REDUCED, "not added up", (0, 1),
+        seams.START_GRAD_SYNC, _not_started, LANGUAGE, "", REDUCED, "not added up", (0, 1),
     ),
     Fault(
         "gradients are summed within instances alone",
         lambda: with_sizes(digits_config((1, 4), (1, 4)), BOTH, **SHARDED_STATES, **TWO_INSTANCES),
-        START, _within_instances, LANGUAGE, "", REDUCED, "not added up", (0, 1, 2, 3),
+        seams.START_GRAD_SYNC, _within_instances,
+        LANGUAGE, "", REDUCED, "not added up", (0, 1, 2, 3),
     ),
     Fault(
         "tokens return from experts one place off",
         lambda: experts_config((1, 1, 4), (1, 1, 4), dispatcher="alltoall"),
-        COMBINE, _tokens_of_others, LANGUAGE, "mlp.combine", FORWARD,
+        seams.TOKEN_COMBINE, _tokens_of_others, LANGUAGE, "mlp.combine", FORWARD,
     ),
     Fault(
         "a sample of a row sees the one before", lambda: in_rows(replicas),
-        "mimokit.engine.parallel.row.SampleRow.params", _one_sample_of_two,
+        seams.ROW_PARAMS, _one_sample_of_two,
         LANGUAGE, "layers.0.self_attention.core_attention", FORWARD,
     ),
     Fault(
         "full shards that are not scaled", lambda: with_sizes(replicas(), BOTH, **IN_FULL),
-        "mimokit.engine.parallel.full_shards.ShardedLayers.scale", _nothing,
+        seams.SCALE_SHARDS, _nothing,
         LANGUAGE, "", REDUCED,
     ),
 )  # fmt: skip

@@ -5,15 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from mimokit.planning.seams import SeamPhase
+from tests import seams
 from tests.experiment.culprit.faults.fault import LANGUAGE, Fault
 from tests.experiment.culprit.faults.layouts import parts, replicas, shared_states
 from tests.whole_runs import learned_positions_on_contexts
 
-STEP = "mimokit.engine.parallel.optimizer.MainGradOptimizer._step_groups"
-GATHER = (
-    "megatron.core.distributed.distributed_data_parallel.DistributedDataParallel.start_param_sync"
-)
-OWNERSHIP = "mimokit.engine.parallel.data_parallel.Ownership."
 NORM = "all modules"
 
 
@@ -74,31 +70,34 @@ def _shards_counted_once(original: Any) -> Any:
 
 FAULTS = (
     Fault(
-        "no update", replicas, STEP, _no_new_weights,
+        "no update", replicas, seams.STEP_GROUPS, _no_new_weights,
         LANGUAGE, "", SeamPhase.WEIGHT, "before the update",
     ),
-    Fault("a larger learning rate", replicas, STEP, _larger_steps, LANGUAGE, "", SeamPhase.WEIGHT),
     Fault(
-        "weights of another seed", replicas, "mimokit.engine.models.provider.module_seed",
+        "a larger learning rate", replicas, seams.STEP_GROUPS, _larger_steps,
+        LANGUAGE, "", SeamPhase.WEIGHT,
+    ),
+    Fault(
+        "weights of another seed", replicas, seams.MODULE_SEED,
         _other_start, LANGUAGE, "", SeamPhase.WEIGHT, "should hold the same",
     ),
     Fault(
         "a norm that counts each context", learned_positions_on_contexts,
-        OWNERSHIP + "writes", _by_replica,
+        seams.WRITES, _by_replica,
         "", NORM, SeamPhase.NORM,
     ),
     Fault(
         "a norm of gradients that are not reduced", shared_states,
-        "mimokit.engine.parallel.update.reduced_gradient",
+        seams.REDUCED_GRADIENT,
         _whole_buffers, "", NORM, SeamPhase.NORM,
     ),
     Fault(
         "a norm that counts shards on the first rank alone", parts,
-        OWNERSHIP + "owns", _shards_counted_once,
+        seams.OWNS, _shards_counted_once,
         "", NORM, SeamPhase.NORM,
     ),
     Fault(
-        "shards of weights are not gathered", shared_states, GATHER, _left_alone,
+        "shards of weights are not gathered", shared_states, seams.START_PARAM_SYNC, _left_alone,
         LANGUAGE, "", SeamPhase.WEIGHT, "should hold the same",
     ),
 )  # fmt: skip

@@ -1,0 +1,190 @@
+"""What of mimokit and of Megatron tests replace, each once: a move in the product is one line here.
+
+A seam is the full name of a function, method or constant, for `planted` and `monkeypatch`. Prefer
+one that is here: a public function before a private one, and one that several faults share.
+"""
+
+from __future__ import annotations
+
+# Bridges between modules that share ranks.
+GATHER_ROWS = "mimokit.engine.colocated.bridge.gather_rows"
+GATHER_UNEVEN = "mimokit.engine.colocated.bridge.gather_uneven"
+KEEP_ROWS = "mimokit.engine.colocated.bridge.keep_rows"
+CROSS = "mimokit.engine.colocated.bridge.ColocatedBridgeCommunicator._cross"
+SLICE_TEXT = "mimokit.engine.colocated.bridge.slice_text"
+
+# Stages, and messages between them.
+SEND = "mimokit.engine.pipeline.communicator.MultiModulePipelineCommunicator.send"
+SEND_ROWS = "mimokit.engine.pipeline.routes.RouteCommunicator.send"
+TAKE_KEPT = "mimokit.engine.pipeline.routes._KeptMessage.take"
+TAKE = "mimokit.engine.pipeline.microbatches.PipelineStageMultimodality.take"
+TAKE_GRADIENT = "mimokit.engine.pipeline.microbatches.PipelineStageMultimodality.take_gradient"
+NUMBER_SAMPLES = "mimokit.engine.pipeline.model.RankModel.number_samples"
+WHOLE_OF = "mimokit.engine.pipeline.base_stage.PipelineStage.whole_of"
+EXECUTE_FORWARD = "mimokit.engine.pipeline.executor.StageExecutor._forward"
+EXECUTE_BACKWARD = "mimokit.engine.pipeline.executor.StageExecutor._backward"
+CAUSAL_MASK = "mimokit.engine.pipeline.packing.causal_mask"
+ENCODER_FORWARD = "mimokit.engine.pipeline.stages.EncoderStage._forward"
+ENCODER_INPUTS = "mimokit.engine.pipeline.stages.EncoderStage._inputs"
+ADAPTER_INPUTS = "mimokit.engine.pipeline.stages.AdapterStage._inputs"
+LANGUAGE_FORWARD = "mimokit.engine.pipeline.stages.LanguageStage._forward"
+FURTHER_LOSS = "mimokit.engine.pipeline.stages.ImageDecoderStage.further_loss"
+ALIKE_ON_CONTEXTS = "mimokit.engine.pipeline.stages.alike_on_contexts"
+FOR_ALL_RANKS = "mimokit.engine.pipeline.stages.for_all_ranks"
+LENGTHS_OF_STAGE = "mimokit.engine.pipeline.stages.computing_lengths"
+SAMPLE_LENGTHS = "mimokit.engine.pipeline.stages.sample_lengths"
+ONE_FURTHER = "mimokit.engine.pipeline.stages.one_further"
+LOSS_SUM = "mimokit.engine.pipeline.stages.loss_sum"
+CROSS_ENTROPY = "mimokit.engine.pipeline.stages.vocab_parallel_cross_entropy"
+
+# Models.
+ATTENTION = "mimokit.engine.models.attention.SequenceAttention.forward"
+ATTEND = "mimokit.engine.models.attention.SequenceAttention._attend"
+SPANS_OF_RANK = "mimokit.engine.models.attention.spans_of_rank"
+DROPOUT_ROWS = "mimokit.engine.models.dropout._Site._rows"
+LENGTHS_OF_ENCODER = "mimokit.engine.models.encoder.computing_lengths"
+ROUTING = "mimokit.engine.models.experts.LayoutFreeRouter.routing"
+BALANCED = "mimokit.engine.models.experts.LayoutFreeRouter._balanced"
+HAVE_ROOM = "mimokit.engine.models.experts.LayoutFreeRouter._have_room"
+UPDATE_EXPERT_BIAS = "mimokit.engine.models.experts.LayoutFreeRouter.update_expert_bias"
+LENGTHS_OF_ROUTER = "mimokit.engine.models.experts.lengths_computed"
+BUILD_EXPERTS = "mimokit.engine.models.experts.SeededExperts.__init__"
+IMAGES_ENCODED = "mimokit.engine.models.frame_parallel._images_encoded"
+KEY_BIAS = "mimokit.engine.models.key_bias.LinearWithoutKeyBias.forward"
+WITHOUT_PADDING = "mimokit.engine.models.language.TiedGPTModel._without_padding"
+SYNC_TIED_EMBEDDINGS = "mimokit.engine.models.language.TiedGPTModel.sync_tied_embeddings"
+SHARE_KEY = "mimokit.engine.models.latent.LatentSelfAttention._share_key"
+FREEZE = "mimokit.engine.models.provider.MimoModelProvider._freeze"
+MODULE_SEED = "mimokit.engine.models.provider.module_seed"
+SET_RANDOM_STATES = "mimokit.engine.models.rng.ModuleRngTracker.set_states"
+CPU_ONLY = "mimokit.engine.models.transformer.CPU_ONLY"
+LAYER = "mimokit.engine.models.transformer.SeededTransformerLayer.forward"
+FINISH_IMAGES = "mimokit.engine.models.vision.VisionTransformer.finish"
+FP8_SCALES = "mimokit.engine.megatron.fp8_linear.scales"
+ADD_WEIGHT_PRODUCT = "mimokit.engine.megatron.weight_products._Product.add"
+
+# Data and samples.
+RECONSTRUCTION_TARGETS = "mimokit.engine.data.reconstruction.Reconstruction.targets"
+RECONSTRUCTION_FRAMES = "mimokit.engine.data.reconstruction.Reconstruction._frames"
+MERGED_PATCHES = "mimokit.engine.data.reconstruction.merged_patches"
+ORDER_SAMPLES = "mimokit.engine.data.iterators.order_samples"
+OWN_ORDER_OF_FRAMES = "mimokit.engine.frames.dispatch._in_own_order"
+
+# Gradients, updates and what ranks share.
+ALL_SLICES = "mimokit.engine.parallel.context.all_slices"
+SLICE_OF_RANK = "mimokit.engine.parallel.context.slice_of_rank"
+MARK_OF_SLICE = "mimokit.engine.parallel.sequence.mark_of_slice"
+SUM_OF_SLICES = "mimokit.engine.parallel.data_parallel.ModuleDataParallel.sum_gradients_of_slices"
+DDP_CONFIG = "mimokit.engine.parallel.data_parallel.data_parallel_config"
+FINISH_GRAD_SYNC = "mimokit.engine.parallel.data_parallel.DistributedDataParallel.finish_grad_sync"
+NO_SYNC = "mimokit.engine.parallel.data_parallel.DistributedDataParallel.no_sync"
+OWNS = "mimokit.engine.parallel.data_parallel.Ownership.owns"
+WRITES = "mimokit.engine.parallel.data_parallel.Ownership.writes"
+SCALE_SHARDS = "mimokit.engine.parallel.full_shards.ShardedLayers.scale"
+MATRIX_IS_CUT = "mimokit.engine.parallel.matrices.CutMatrix._is_cut"
+ROW_PARAMS = "mimokit.engine.parallel.row.SampleRow.params"
+FINALIZE_GRADS = "mimokit.engine.parallel.update.finalize_model_grads"
+FINALIZE_GRADS_OF_SEAMS = "mimokit.engine.verify.seams.code.finalize_model_grads"
+REDUCED_GRADIENT = "mimokit.engine.parallel.update.reduced_gradient"
+GRADIENTS = "mimokit.engine.parallel.update.MainGradUpdate.gradients"
+CLIP = "mimokit.engine.parallel.update.MainGradUpdate.clip"
+STEP = "mimokit.engine.parallel.update.MainGradUpdate.step"
+PUBLISH = "mimokit.engine.parallel.update.MainGradUpdate.publish"
+GO_ON = "mimokit.engine.parallel.update.MainGradUpdate.go_on"
+STEP_GROUPS = "mimokit.engine.parallel.optimizer.MainGradOptimizer._step_groups"
+ROUND_MAIN_WEIGHTS = "mimokit.engine.parallel.optimizer.MainGradOptimizer.round_main_weights"
+
+# Strategies between replicas.
+OUTER_WEIGHTS = "mimokit.engine.strategies.diloco.OuterWeights.write"
+BEGIN_EXCHANGE = "mimokit.engine.strategies.diloco.DiLoCoCommunicator.begin"
+KEEP_EXCHANGE = "mimokit.engine.strategies.diloco.DiLoCoCommunicator.keep"
+ENCODE = "mimokit.engine.strategies.codecs.encode"
+LOW_BIT_MEAN = "mimokit.engine.strategies.codecs.LowBitMean.mean"
+DEMO_MEAN = "mimokit.engine.strategies.demo._mean"
+KEPT_OF_CHUNK = "mimokit.engine.strategies.sparse_loco.kept_of_chunk"
+EXCHANGE_NUMBER = "mimokit.planning.strategies.rules.Rule.number"
+MASK_INDICES = "mimokit.planning.strategies.draws.Masks.indices"
+PLANNED_INDICES = "mimokit.planning.strategies.plan.StrategyPlan.indices"
+
+# Runs and checkpoints.
+UPDATE_OF_RUN = "mimokit.engine.training.loop.update_of_run"
+ITERATE_BATCHES = "mimokit.engine.training.loop.iterate_batches"
+HEALTH_SAMPLE = "mimokit.engine.training.loop.health_sample"
+BEGIN_MARKS = "mimokit.engine.training.monitor.begin_marks"
+SET_MARK = "mimokit.engine.training.monitor.set_mark"
+BLOCKS_OF = "mimokit.engine.checkpoints.state.blocks_of"
+HELD_BY = "mimokit.engine.checkpoints.saver.held_by"
+RANDOM_OF = "mimokit.engine.checkpoints.saver.random_of"
+WRITE_FILES = "mimokit.engine.checkpoints.saver.write_files"
+WRITE_CHECKPOINT = "mimokit.engine.checkpoints.saver.Saver._write"
+READ_INTO = "mimokit.engine.checkpoints.loading.read_into"
+RANDOM_NAMES = "mimokit.engine.checkpoints.loading._random_names"
+FILE_DIFFERENCE = "mimokit.planning.checkpoint_files._difference"
+
+# Inference and weights of Hugging Face.
+LOAD_LANGUAGE = "mimokit.engine.inference.loading.load_language"
+LOAD_SHARD = "mimokit.engine.inference.checking.load_shard"
+SHARE_TOKENS = "mimokit.engine.inference.generation._share"
+SWAP_HALVES = "mimokit.architecture.huggingface.weight_tensors.WeightTensors.swap_halves"
+ADD_MERGER = "mimokit.architecture.huggingface.qwen_vision_tensors._add_merger"
+
+# How often a calibration measures, and how much.
+ROUNDS = "mimokit.engine.calibration.measure.ROUNDS"
+REPEATS = "mimokit.engine.calibration.collectives.REPEATS"
+SECONDS_PER_SIZE = "mimokit.engine.calibration.timing.SECONDS_PER_SIZE"
+CPU_ROWS = "mimokit.engine.calibration.timing.CPU_ROWS"
+CPU_WIDTHS = "mimokit.engine.calibration.timing.CPU_WIDTHS"
+
+# Clusters.
+ENGINE_CLUSTER = "mimokit.cluster.EngineCluster"
+ENGINE_CLUSTER_OF_TRAINER = "mimokit.experiment.fits.trainer.EngineCluster"
+KILL_SECONDS = "mimokit.cluster.run.KILL_SECONDS"
+WAKE_SENDER = "mimokit.cluster.worker.sender._SendingThread.wake"
+
+# Experiments, and what is shown of them.
+PLACED = "mimokit.experiment.training.placed"
+VERIFY = "mimokit.experiment.verify"
+LIBRARY_INSTALLED = "mimokit.experiment.results.loggers._installed"
+WRITE_TABLE = "mimokit.experiment.results.tables.os.write"
+BLOCK_LENGTH = "mimokit.analysis.bootstrap.block_length"
+TRAINING_CHART = "mimokit.charts.training"
+BUNDLE_OF_CHART = "mimokit.charts._renderer.bundle_of"
+REPORT_PAGE = "mimokit.charts._report.report"
+IS_NOTEBOOK = "mimokit.progress._is_notebook"
+SECONDS_BETWEEN_LINES = "mimokit.progress.SECONDS_BETWEEN_LINES"
+SHELL_CHOICE = "mimokit_widgets._widget.defer_shell_choice"
+DISPLAY_CULPRIT = "mimokit_widgets.culprit.display"
+SAVED_ANSWERS = "mimokit_widgets.layout_planner.saved_answers"
+FINAL_PICTURE = "mimokit_widgets.live_monitor.final_picture"
+
+# Plans and predictions.
+LEAST_SHARD_BYTES = "mimokit.planning.bridges.plan.LEAST_SHARD_BYTES"
+CHECK_LAYOUT = "mimokit.prediction.prediction.check_layout"
+SEARCH = "mimokit.layout_search.search"
+
+# Megatron.
+COLUMN_PARALLEL = "megatron.core.tensor_parallel.layers.ColumnParallelLinear.forward"
+ROW_PARALLEL = "megatron.core.tensor_parallel.layers.RowParallelLinear.forward"
+REDUCE_TENSOR_PARALLEL = (
+    "megatron.core.tensor_parallel.layers.reduce_from_tensor_model_parallel_region"
+)
+MEGATRON_ATTENTION = "megatron.core.transformer.dot_product_attention.DotProductAttention.forward"
+MLP = "megatron.core.transformer.mlp.MLP.forward"
+PROJECTOR = "megatron.core.models.vision.multimodal_projector.MultimodalProjector.forward"
+ROUTER_LOGITS = "megatron.core.transformer.moe.router.Router.gating"
+TOP_K = "megatron.core.transformer.moe.router.topk_routing_with_score_function"
+DISPATCH_PREPROCESS = (
+    "megatron.core.transformer.moe.token_dispatcher.MoEAlltoAllTokenDispatcher.dispatch_preprocess"
+)
+TOKEN_DISPATCH = (
+    "megatron.core.transformer.moe.token_dispatcher.MoEAlltoAllTokenDispatcher.token_dispatch"
+)
+TOKEN_COMBINE = (
+    "megatron.core.transformer.moe.token_dispatcher.MoEAlltoAllTokenDispatcher.token_combine"
+)
+START_GRAD_SYNC = (
+    "megatron.core.distributed.param_and_grad_buffer._ParamAndGradBucketGroup.start_grad_sync"
+)
+START_PARAM_SYNC = (
+    "megatron.core.distributed.distributed_data_parallel.DistributedDataParallel.start_param_sync"
+)
