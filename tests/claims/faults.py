@@ -12,7 +12,6 @@ from typing import Any
 
 from tests import seams
 from tests.experiment.culprit.faults import FAULTS
-from tests.experiment.culprit.faults.fault import scaled
 from tests.experiment.culprit.faults.routing import other_choice
 
 Make = Callable[[Any], Any]
@@ -63,6 +62,18 @@ def _sent_by_factor(factor: float, original: Any) -> Any:
     return send
 
 
+def _nothing_from_behind(original: Any) -> Any:
+    """Let the language model go back from its own loss alone."""
+    from mimokit.engine.pipeline.messages import StageMessage
+
+    def send(self: Any, message: Any, edge: Any, microbatch: int, direction: int) -> None:
+        if direction and self.pipeline.graph.stages[edge.source].module == "language_module":
+            message = StageMessage([0 * rows for rows in message.rows], message.counts)
+        original(self, message, edge, microbatch, direction)
+
+    return send
+
+
 def _grids_turned(original: Any) -> Any:
     """Let grids arrive with rows and columns exchanged."""
 
@@ -104,16 +115,6 @@ def _first_positions(original: Any) -> Any:
     return lambda *given: tuple(replace(span, position=0) for span in original(*given))
 
 
-def _nothing_from_behind(original: Any) -> Any:
-    """Let the language model go back from its own loss alone."""
-
-    def take_gradient(self: Any, microbatch: int, gradient: Any) -> None:
-        if self.stage.name != "language_module":
-            original(self, microbatch, gradient)
-
-    return take_gradient
-
-
 def _swapped(original: Any) -> Any:
     """Exchange the pixels of the first two images."""
 
@@ -128,28 +129,30 @@ def _swapped(original: Any) -> Any:
 
 
 def _shifted(original: Any) -> Any:
-    """Shift every recording by a token."""
-    return lambda self, batch, targets, shape: original(
-        self,
-        batch,
-        {"input_features": targets["input_features"].roll(shape.frames_per_token, 2)},
-        shape,
-    )
+    """Shift the frames of recordings by a token."""
+    return lambda self, batch: original(self, batch).roll(1, 0)
 
 
 def _of_tensor_group(original: Any) -> Any:
-    """Let a replica move biases by its own tokens."""
+    """Let a replica balance its own tokens, and move biases by them."""
 
-    def update(self: Any) -> None:
+    def routing(self: Any, *given: Any, **options: Any) -> Any:
         self.tp_dp_cp_group = self.tp_group
-        original(self)
+        return original(self, *given, **options)
 
-    return update
+    return routing
 
 
-def _own_tokens(original: Any) -> Any:
-    """Let a rank balance the tokens of its own."""
-    return lambda self, kind, group, *given: original(self, kind, self.tp_group, *given)
+def _padding_counts(original: Any) -> Any:
+    """Let padding choose experts as tokens do."""
+
+    def routing(self: Any, *given: Any, **options: Any) -> Any:
+        from mimokit.engine.models.rng import computing_lengths, row_computed
+
+        with computing_lengths(None, row_computed()):
+            return original(self, *given, **options)
+
+    return routing
 
 
 def _of_all_samples(original: Any) -> Any:
@@ -182,9 +185,13 @@ def _samples_of_the_rank(original: Any) -> Any:
 
 def _side_by_side(original: Any) -> Any:
     """Let the pixels of a row be those of its patches one after another."""
-    return lambda patches, geometry: patches.reshape(-1, geometry.merge_size**2, 2, 16)[
-        :, :, 0
-    ].flatten(1)
+
+    def pixels(self: Any, batch: Any) -> Any:
+        merge, patch = self.any_size.merge_size, self.any_size.patch_size
+        squares = original(self, batch).reshape(-1, merge, patch, merge, patch)
+        return squares.transpose(2, 3).flatten(1)
+
+    return pixels
 
 
 def _counted_by_each(original: Any) -> Any:
@@ -220,7 +227,7 @@ def _half_of_the_rows(original: Any) -> Any:
     return gather_rows
 
 
-NOT_REDUCED = Plant(seams.FINISH_GRAD_SYNC, _nothing)
+NOT_REDUCED = named("gradients are not reduced")
 KEPT_AND_LOST = Plant(seams.TAKE_KEPT, _zeros_to_itself)
 DOUBLED_BETWEEN_STAGES = Plant(seams.SEND, partial(_sent_by_factor, 2.0))
 GRIDS_TURNED = Plant(seams.TAKE, _grids_turned)
@@ -228,9 +235,9 @@ ACROSS_SAMPLES = Plant(seams.SPANS_OF_RANK, _one_sample)
 LONGER_WINDOWS = Plant(seams.ATTENTION, _one_token_more)
 OTHER_MASKS_AGAIN = Plant(seams.SET_RANDOM_STATES, _forgets)
 FIRST_POSITIONS_DROPPED = Plant(seams.SPANS_OF_RANK, _first_positions)
-NOTHING_FROM_DECODERS = Plant(seams.TAKE_GRADIENT, _nothing_from_behind)
+NOTHING_FROM_DECODERS = Plant(seams.SEND, _nothing_from_behind)
 TARGETS_SWAPPED = Plant(seams.RECONSTRUCTION_TARGETS, _swapped)
-FRAMES_OF_ANOTHER_TOKEN = Plant(seams.RECONSTRUCTION_FRAMES, _shifted)
+FRAMES_OF_ANOTHER_TOKEN = Plant(seams.RECONSTRUCTION_TARGETS, _shifted)
 NOT_ROLLED = Plant(seams.ONE_FURTHER, lambda original: lambda values: values)
 KEY_OF_ONE_RANK = Plant(
     seams.SHARE_KEY,
@@ -241,17 +248,14 @@ PADDING_COUNTS = Plant(
     seams.WITHOUT_PADDING,
     lambda original: lambda self, layer, given, output: output,
 )
-BIASES_OF_A_REPLICA = Plant(seams.UPDATE_EXPERT_BIAS, _of_tensor_group)
-LOSS_OF_OWN_TOKENS = Plant(seams.BALANCED, _own_tokens)
+BIASES_OF_A_REPLICA = Plant(seams.ROUTING, _of_tensor_group)
+LOSS_OF_OWN_TOKENS = Plant(seams.ROUTING, _of_tensor_group)
 ROOM_OF_ALL_SAMPLES = Plant(seams.HAVE_ROOM, _of_all_samples)
 BIASES_AS_SLICES = Plant(seams.BUILD_EXPERTS, _as_slices)
 OTHER_EXPERTS = Plant(seams.TOP_K, other_choice)
-NORM_OF_WHOLE_BUFFERS = Plant(
-    seams.REDUCED_GRADIENT,
-    lambda original: lambda parameter: getattr(parameter, "main_grad", None),
-)
+NORM_OF_WHOLE_BUFFERS = named("a norm of gradients that are not reduced")
 NOT_FROZEN = Plant(seams.FREEZE, _nothing)
-NO_SLICES_MARKED = Plant(seams.MARK_OF_SLICE, lambda original: lambda given: None)
+NO_SLICES_SUMMED = named("gradients of slices are not summed")
 SAMPLES_OF_THE_RANK = Plant(seams.NUMBER_SAMPLES, _samples_of_the_rank)
 IMAGES_OF_THE_RANK = Plant(
     seams.IMAGES_ENCODED,
@@ -263,12 +267,11 @@ ROWS_AS_ONE_SAMPLE = Plant(
     seams.LENGTHS_OF_STAGE,
     lambda original: lambda own, row: original(own, row and type(row)((sum(row.lengths),))),
 )
-PATCHES_SIDE_BY_SIDE = Plant(seams.MERGED_PATCHES, _side_by_side)
+PATCHES_SIDE_BY_SIDE = Plant(seams.RECONSTRUCTION_TARGETS, _side_by_side)
 LOSS_COUNTED_BY_EACH = Plant(seams.FURTHER_LOSS, _counted_by_each)
 SLICES_SUMMED = Plant(seams.ALL_SLICES, _slices_summed)
-PADDING_CHOOSES_EXPERTS = Plant(seams.LENGTHS_OF_ROUTER, lambda original: lambda: None)
+PADDING_CHOOSES_EXPERTS = Plant(seams.ROUTING, _padding_counts)
 NEVER_UPDATED = named("no update")
-HALF_ATTENTION = Plant(seams.ATTEND, partial(scaled, 0.5))
 
 
 def _shared(original: Any) -> Any:

@@ -80,7 +80,7 @@ _NETWORKS = of(
         (
             "Llama and Qwen3-like layers",
             layered(two(HOMOGENEOUS, SP2, SP2), **LLAMA),
-            f.NO_SLICES_MARKED,
+            f.NO_SLICES_SUMMED,
         ),
         (
             "GPT-like layers, learned positions",

@@ -55,7 +55,7 @@ _MEMORY = of(
             layered(two(HETEROGENEOUS, ALONE, {**PP2, **FULL}), hidden_dropout=0.1),
             f.OTHER_MASKS_AGAIN,
         ),
-        ("attention computed again", two(COLOCATED, DP2, {**CP2, **CORE}), f.HALF_ATTENTION),
+        ("attention computed again", two(COLOCATED, DP2, {**CP2, **CORE}), f.OTHER_CONTEXT),
         (
             "several instances of shards of states",
             two(HOMOGENEOUS, INSTANCES, INSTANCES),

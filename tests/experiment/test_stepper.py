@@ -274,16 +274,16 @@ def test_tensors_that_are_no_longer_kept_are_named_so(cluster):
 def _rows_reversed(original):
     from mimokit.engine.pipeline.messages import StageMessage
 
-    def send(self, message, microbatch):
+    def send(self, message, *crossing):
         rows = [one.flip(0) for one in message.rows]
-        original(self, StageMessage(rows, message.counts), microbatch)
+        original(self, StageMessage(rows, message.counts), *crossing)
 
     return send
 
 
 def test_rows_of_the_wrong_samples_are_found(cluster):
     with (
-        planted(cluster, seams.SEND_ROWS, _rows_reversed, 8),
+        planted(cluster, seams.SEND, _rows_reversed, 8),
         Stepper(cluster, LAYOUTS["apart_fan_in"]) as stepper,
     ):
         snapshot = stepper.run_until(action="receive-forward", microbatch=0)
@@ -297,12 +297,12 @@ def test_rows_of_the_wrong_samples_are_found(cluster):
 
 
 def _gathered_backwards(original):
-    return lambda piece, sizes, group: original(piece, sizes, group).flip(0)
+    return lambda piece, cuts, group: original(piece, cuts, group).flip(0)
 
 
 def test_pieces_gathered_in_the_wrong_order_are_found(cluster):
     with (
-        planted(cluster, seams.GATHER_UNEVEN, _gathered_backwards, 8),
+        planted(cluster, seams.GATHER_ROWS, _gathered_backwards, 8),
         Stepper(cluster, LAYOUTS["fan_in"]) as stepper,
     ):
         snapshot = stepper.run_until(action="gather")
@@ -316,16 +316,16 @@ def test_pieces_gathered_in_the_wrong_order_are_found(cluster):
 def _raising_in_backward(original):
     import torch.distributed as dist
 
-    def backward(self, action):
+    def backward(self, microbatch):
         if dist.get_rank() == 2:
             raise ArithmeticError("planted")
-        original(self, action)
+        original(self, microbatch)
 
     return backward
 
 
 def test_a_rank_that_raises_is_named_with_its_step(cluster):
-    with planted(cluster, seams.EXECUTE_BACKWARD, _raising_in_backward, 8):
+    with planted(cluster, seams.RUN_BACKWARD, _raising_in_backward, 8):
         stepper = Stepper(cluster, LAYOUTS["apart_fan_in"])
         with pytest.raises(RankError) as caught:
             stepper.next(len(stepper.clock))

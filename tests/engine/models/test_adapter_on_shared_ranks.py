@@ -30,17 +30,15 @@ AROUND = adapted_on_shared_ranks((4, 1, 1), (1, 1, 4), (2, 2, 1))
 def _replicas_swapped(original):
     """Plant: the adapter takes the rows of two replicas of the encoder in the other order."""
 
-    def cross(self, embeddings, cuts):
-        crossed = original(self, embeddings, cuts)
-        if self.plan.destination != "adapter":
-            return crossed
-        return crossed.roll(len(crossed) // 2, 0)
+    def gather_rows(piece, cuts, group):
+        whole = original(piece, cuts, group)
+        return whole.roll(len(whole) // 2, 0)
 
-    return cross
+    return gather_rows
 
 
 def test_rows_of_two_replicas_that_are_swapped_are_found(cluster):
-    with planted(cluster, seams.CROSS, _replicas_swapped, 2):
+    with planted(cluster, seams.GATHER_ROWS, _replicas_swapped, 2):
         report = verify(cluster, FAN_IN, steps=1)
     assert report.loss_differences[0] > 1e-4
 

@@ -140,15 +140,12 @@ def share_memory(original: Any) -> Any:
 
 
 def mask_of_its_own(original: Any) -> Any:
-    def indices(self: Any, exchange: Any, tensor: str) -> Any:
+    def indices(self: Any, *given: Any) -> Any:
         import dataclasses
 
         import torch.distributed as dist
 
-        masks = exchange.rule.masks
-        entries = math.prod(dict(self.shapes)[tensor])
-        other = dataclasses.replace(masks, seed=masks.seed + dist.get_rank())
-        return other.indices(tensor, entries, exchange.number)
+        return original(dataclasses.replace(self, seed=self.seed + dist.get_rank()), *given)
 
     return indices
 
@@ -162,7 +159,7 @@ def one_step_late(original: Any) -> Any:
     [
         (seams.OUTER_WEIGHTS, share_memory, "diloco"),
         (
-            seams.PLANNED_INDICES,
+            seams.MASK_INDICES,
             mask_of_its_own,
             "sparta, sequential",
         ),

@@ -59,13 +59,21 @@ def _verified(cluster, config, target, make):
 
 def _counted(original):
     """Plant: what a rank without images computes counts as tokens of its own."""
-    return lambda lengths, *row: original(None if lengths == [0] else lengths, *row)
+
+    def routing(self, *given, **options):
+        from mimokit.engine.models.rng import computing_lengths, lengths_computed, row_computed
+
+        lengths = lengths_computed()
+        with computing_lengths(None if lengths == [0] else lengths, row_computed()):
+            return original(self, *given, **options)
+
+    return routing
 
 
 def test_check_catches_items_that_no_sample_has(cluster):
     config = experts_of_encoders_on_stages()
     oracle = oracle_of(cluster, config)
-    with planted(cluster, seams.LENGTHS_OF_ENCODER, _counted, 6):
+    with planted(cluster, seams.ROUTING, _counted, 6):
         report = verify(cluster, config, steps=1, oracle=oracle)
     assert report.gradient_differences[0]["qwen"] > 1e-3
     assert not report.passed

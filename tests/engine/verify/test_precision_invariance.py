@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from mimokit.engine.verify.oracle import OracleStep
 from mimokit.experiment import compute_oracle, verify
 from mimokit.experiment.yardstick import Yardstick
 from tests import seams
+from tests.claims.faults import HALF_OF_THE_ROWS, NOT_REDUCED, NOT_ROUNDED
+from tests.experiment.culprit.faults.fault import scaled
 from tests.invariance import STEPS, assert_within_its_noise, oracle_of
 from tests.layouts import digits_config
 from tests.layouts_multimodal import LANGUAGE, multimodal_config
@@ -47,11 +50,6 @@ def _as_on_a_gpu(original):
     return False
 
 
-def _half_as_large(original):
-    """Plant: the outputs of attention are half of what they are."""
-    return lambda *given: original(*given) / 2
-
-
 def test_attention_of_gpus_computes_what_that_of_megatron_does(cluster):
     """Encoders of one size and of any, and the language model, each by fused kernels."""
     shared = {"qwen": (1, 4), "audio": (2, 2), LANGUAGE: (2, 2)}
@@ -62,7 +60,7 @@ def test_attention_of_gpus_computes_what_that_of_megatron_does(cluster):
     with planted(cluster, seams.CPU_ONLY, _as_on_a_gpu, 4):
         oracle = compute_oracle(cluster, config.finalize(), steps=STEPS)
         right = verify(cluster, config, steps=STEPS, oracle=oracle)
-        with planted(cluster, seams.ATTEND, _half_as_large, 4):
+        with planted(cluster, seams.ATTENTION, partial(scaled, 0.5), 4):
             wrong = verify(cluster, config, steps=1, oracle=oracle)
     assert right.passed, right.verdict
     assert not wrong.passed
@@ -88,40 +86,19 @@ def test_roundings_of_fp32_weights_are_no_difference_of_fewer_bits():
         assert noise.weights > 0.05, f"a tenth of the updates of the {name}"
 
 
-def _own_gradients_only(original):
-    """Plant: no gradient is summed over replicas."""
-    return lambda self, force_all_reduce=False: None
-
-
-def _half(original):
-    """Plant: the gradient of half of the rows does not cross."""
-
-    def gather_rows(gradient, cuts, group):
-        whole = original(gradient, cuts, group)
-        whole[len(whole) // 2 :] = 0
-        return whole
-
-    return gather_rows
-
-
 @pytest.mark.parametrize(
-    ("precision", "target", "fault", "sizes"),
+    ("precision", "fault", "sizes"),
     [
-        ("bf16", seams.FINISH_GRAD_SYNC, _own_gradients_only, ((1, 2), (1, 2))),
-        ("fp8", seams.FINISH_GRAD_SYNC, _own_gradients_only, ((1, 2), (1, 2))),
-        ("bf16", seams.GATHER_ROWS, _half, ((2, 1), (1, 2))),
-        (
-            "bf16",
-            seams.ROUND_MAIN_WEIGHTS,
-            lambda original: lambda self: None,
-            ((1, 2), (1, 2)),
-        ),
+        ("bf16", NOT_REDUCED, ((1, 2), (1, 2))),
+        ("fp8", NOT_REDUCED, ((1, 2), (1, 2))),
+        ("bf16", HALF_OF_THE_ROWS, ((2, 1), (1, 2))),
+        ("bf16", NOT_ROUNDED, ((1, 2), (1, 2))),
     ],
 )
-def test_check_in_fewer_bits_catches_a_fault(cluster, precision, target, fault, sizes):
+def test_check_in_fewer_bits_catches_a_fault(cluster, precision, fault, sizes):
     config = digits_config(*sizes, precision=precision)
     oracle = oracle_of(cluster, config)
-    with planted(cluster, target, fault, 2):
+    with planted(cluster, fault.target, fault.make, 2):
         report = verify(cluster, config, steps=1, oracle=oracle)
     print(report.verdict)
     assert not report.passed
@@ -157,7 +134,7 @@ def test_a_process_that_happens_to_be_near_fp32_is_not_the_only_yardstick(cluste
     assert report.passed, report.verdict
     assert report.yardstick.processes == 4
     assert not replace(report, yardstick=replace(right.yardstick, **_first(lucky))).passed
-    with planted(cluster, seams.FINISH_GRAD_SYNC, _own_gradients_only, 2):
+    with planted(cluster, NOT_REDUCED.target, NOT_REDUCED.make, 2):
         report = verify(cluster, config, steps=1, oracle=oracle)
     assert not report.passed
 

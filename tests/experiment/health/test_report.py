@@ -250,7 +250,7 @@ def test_a_rank_whose_weights_go_another_way_is_named(cluster: EngineCluster) ->
     assert len(found.notes) == len(of_ranks) - 1 + 2, "without a calibration"
     with (
         planted(cluster, seams.HEALTH_SAMPLE, drifting, 4),
-        planted(cluster, seams.CLIP, summing_once_more, 4),
+        planted(cluster, seams.FINALIZE_GRADS, summing_once_more, 4),
     ):
         run = train(cluster, config, evaluations=QUICK)
         run.result()
@@ -294,16 +294,17 @@ def drifting(original: Any) -> Any:
 def summing_once_more(original: Any) -> Any:
     """Let ranks 2 and 3 have one more all-reduce in the group of their shards."""
 
-    def clip(self: Any, norm: float) -> None:
+    def finalize(modules: Any) -> float:
         import torch
         import torch.distributed as dist
 
         if dist.get_rank() > 1:
-            module, _ = self._modules[-1]
+            module, _ = modules[-1]
             dist.all_reduce(torch.zeros(1), group=module.ownership.groups.tp)
-        original(self, norm)
+        tokens: float = original(modules)
+        return tokens
 
-    return clip
+    return finalize
 
 
 def networks_of(config: ExperimentConfig, **changed: Mapping[str, Any]) -> ExperimentConfig:

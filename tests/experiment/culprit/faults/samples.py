@@ -23,17 +23,6 @@ def _samples_shifted(original: Any) -> Any:
     return slice_text
 
 
-def _first_tokens_only(original: Any) -> Any:
-    """Leave the last token of every sample out of the loss."""
-
-    def loss_sum(loss_func: Any, losses: Any, mask: Any) -> Any:
-        left = mask.clone()
-        left[:, -8:] = 0
-        return original(loss_func, losses, left)
-
-    return loss_sum
-
-
 def _gathered_logits(original: Any) -> Any:
     """Give a loss of shards of the vocabulary the whole of it.
 
@@ -73,6 +62,17 @@ def _masks_of_ranks(original: Any) -> Any:
     return rows
 
 
+def _without_last_tokens(original: Any) -> Any:
+    """Leave the last tokens of every sample out of the loss."""
+
+    def slice_text(batch: Any, start: int, stop: int) -> Any:
+        mask = batch["loss_mask"].clone()
+        mask[:, -8:] = 0
+        return original({**batch, "loss_mask": mask}, start, stop)
+
+    return slice_text
+
+
 def _without_last_sample(original: Any) -> Any:
     """Leave the last sample of a micro-batch out of the loss."""
 
@@ -90,7 +90,7 @@ FAULTS = (
         partial(scaled, 0.5), LANGUAGE, "loss", BACKWARD, "1 / tensor_parallel",
     ),
     Fault(
-        "tokens left out of the loss", parts, seams.LOSS_SUM, _first_tokens_only,
+        "tokens left out of the loss", parts, seams.SLICE_TEXT, _without_last_tokens,
         LANGUAGE, "loss", BACKWARD,
     ),
     Fault(
