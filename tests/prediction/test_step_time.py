@@ -6,8 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from mimokit.architecture import LanguageModel, MultimodalModel, load_model
 from mimokit.architecture.flops import forward_flops
@@ -286,6 +284,8 @@ SIGLIP = VisionEncoder("siglip", TOWER, 12, 4, positions=POSITIONS, head="attent
 @pytest.fixture(scope="module")
 def counted() -> dict[str, int]:
     """Operations of a forward pass in the parts of Hugging Face's encoders, as torch counts."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
     from transformers import SiglipVisionConfig, SiglipVisionModel, WhisperConfig
     from transformers.models.whisper.modeling_whisper import WhisperEncoder
 

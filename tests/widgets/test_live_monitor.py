@@ -52,7 +52,7 @@ def messages(monkeypatch: pytest.MonkeyPatch) -> Messages:
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave runs without a picture when they end; drawing it takes most of a test."""
-    monkeypatch.setattr("mimokit_widgets.live_monitor.final_picture", lambda *_: {})
+    monkeypatch.setattr(seams.FINAL_PICTURE, lambda *_: {})
 
 
 @pytest.mark.usefixtures("undrawn")
