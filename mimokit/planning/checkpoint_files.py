@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import zlib
 from collections.abc import Iterable
 from pathlib import Path
+
+from xxhash import xxh3_64
 
 from mimokit.config.text_file import open_regular
 from mimokit.planning.checkpoints import (
@@ -127,8 +128,8 @@ def _save_of(path: Path) -> str | None:
 
 
 def _digest_of(path: Path) -> str:
-    crc = 0
+    digest = xxh3_64()
     with open_regular(path, "rb", buffering=0) as file:
         while piece := file.read(_PIECE):
-            crc = zlib.crc32(piece, crc)
-    return digest_text(crc)
+            digest.update(piece)
+    return digest_text(digest)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeGuard
+
+from xxhash import xxh3_64
 
 from mimokit.architecture.tensor_cut import Shape
 from mimokit.config import ExperimentConfig
@@ -145,12 +146,12 @@ def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
 
 def _digest_of(content: Mapping[str, Any]) -> str:
     own = {key: value for key, value in content.items() if key != _DIGEST}
-    return digest_text(zlib.crc32(json.dumps(own, sort_keys=True).encode()))
+    return digest_text(xxh3_64(json.dumps(own, sort_keys=True).encode()))
 
 
-def digest_text(crc: int) -> str:
+def digest_text(digest: xxh3_64) -> str:
     """Return a digest as a marker has it; it tells of accidents, not of those who mean harm."""
-    return f"crc32:{crc:08x}"
+    return f"xxh3:{digest.hexdigest()}"
 
 
 def layout_json(config: ExperimentConfig) -> dict[str, Any]:

@@ -10,7 +10,6 @@ import json
 import math
 import os
 import warnings
-import zlib
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,6 +22,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
 from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load
+from xxhash import xxh3_64
 
 from mimokit.architecture.tensor_cut import Shape
 from mimokit.engine.checkpoints.blocks import BlockTensor
@@ -75,15 +75,15 @@ def _digest_of(path: Path, tensors: Mapping[str, torch.Tensor]) -> str:
     with path.open("rb") as file:
         length = file.read(8)
         header = file.read(int.from_bytes(length, "little"))
-    crc = zlib.crc32(header, zlib.crc32(length))
+    digest = xxh3_64(length + header)
     begins = {
         name: value["data_offsets"][0]
         for name, value in json.loads(header).items()
         if name in tensors and tensors[name].numel()
     }
     for name in sorted(begins, key=begins.__getitem__):
-        crc = zlib.crc32(tensors[name].reshape(-1).view(torch.uint8).numpy().data, crc)
-    return digest_text(crc)
+        digest.update(tensors[name].reshape(-1).view(torch.uint8).numpy().data)
+    return digest_text(digest)
 
 
 def sync(path: Path) -> None:

@@ -252,7 +252,7 @@ def compare(
             spread = _spread(parts, of_nudged, noise.floor(key))
             allowed = tolerance_of((*parts, *theirs)) if spread is None else allowed_of(spread)
             allowed = max(allowed, noise.allowed(key))
-            how = _Measure(key, spread, allowed, noise.floor(key), second.ranks > 1)
+            how = _Judgement(key, spread, allowed, noise.floor(key), second.ranks > 1)
             found.append(_judged(how, one_placed, other_placed, noise))
     return RecordingComparison(
         (str(one), str(other)),
@@ -325,8 +325,8 @@ def _norm(whole: Array, floor: float) -> float:
 
 
 @dataclass(frozen=True)
-class _Measure:
-    """How a tensor is measured.
+class _Judgement:
+    """How a tensor is judged.
 
     Attributes:
         floor: root mean square against which it is measured at least.
@@ -342,7 +342,7 @@ class _Measure:
     uncounted: Floats | None = None
 
 
-def _judged(how: _Measure, one: Placed, other: Placed, noise: NoiseOfSteps) -> Difference:
+def _judged(how: _Judgement, one: Placed, other: Placed, noise: NoiseOfSteps) -> Difference:
     """Compare a tensor; of a weight leave out what the noise of its gradients explains."""
     found = _compared(how, one, other)
     if how.key[2] != WEIGHT:
@@ -354,7 +354,7 @@ def _judged(how: _Measure, one: Placed, other: Placed, noise: NoiseOfSteps) -> D
     return found
 
 
-def _compared(how: _Measure, one: Placed, other: Placed) -> Difference:
+def _compared(how: _Judgement, one: Placed, other: Placed) -> Difference:
     """Return how far any copy of any part of the second is from the first, and the reverse."""
     whole, theirs = one.whole(), other.whole()
     norm = _norm(whole, how.floor)
