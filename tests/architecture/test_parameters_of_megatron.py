@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import mimokit
+from mimokit.architecture import load_model
 from mimokit.architecture.from_config import (
     cuts_of_config,
     model_of_config,
@@ -25,6 +26,7 @@ from mimokit.architecture.transformer import MixtureOfExperts, Transformer
 from mimokit.config import ExperimentConfig, ModuleArchitecture
 from mimokit.planning import plan_layout
 from mimokit.planning.types import LayoutPlan
+from mimokit.prediction.workload import branches_of
 from tests.layouts import digits_config
 from tests.layouts_apart import decoded_config
 from tests.layouts_multimodal import LANGUAGE, multimodal_config
@@ -320,3 +322,12 @@ def test_the_tensors_of_a_rank_are_its_parameters(
             assert real == math.prod(one.cut.whole)
     copy = {OUTPUT_LAYER} if model.tied and pipeline == 1 else set()
     assert rows.keys() == {one.name for one in module_tensors(model)} - copy
+
+
+@pytest.mark.parametrize("tensor", [1, 2, 8])
+def test_the_tensors_of_a_rank_are_its_parameters_of_projectors_too(tensor: int) -> None:
+    (branch,) = branches_of(load_model("qwen3-vl-8b"))
+    assert branch.projector.copies == 3
+    sizes, place = ParallelSizes(tensor), ShardPlace(tensor)
+    shapes = [one.cut.at(place).shape for one in stage_tensors(branch, sizes, 0)]
+    assert sum(map(math.prod, shapes)) == rank_parameters(branch, sizes, 0).total

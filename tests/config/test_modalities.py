@@ -309,3 +309,12 @@ def test_fields_of_encoders_are_refused_elsewhere() -> None:
     for module, config in {LANGUAGE: ALL, "writer": BEHIND}.items():
         projector = ProjectorArchitecture(hidden_sizes=[])
         assert "only an encoder has it" in _refused(config, module, "projector", projector)
+
+
+def test_a_table_of_positions_needs_no_rows_for_registers() -> None:
+    content = three_encoders()
+    dino = content["model"]["module_architectures"]["dino"]
+    dino |= {"position_embedding_type": "learned_absolute", "max_position_embeddings": 17}
+    load(content)  # 16 patches and the class token
+    dino["max_position_embeddings"] = 16
+    assert "fewer than the 17 positions" in only(problems(content)).sentence
