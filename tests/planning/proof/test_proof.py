@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from benchmarks.plan_speed import colocated
+from mimokit.architecture.tensor_cut import TensorShard
 from mimokit.planning.layout import checked_config, plan_checked
 from mimokit.planning.proof import prove
+from mimokit.planning.proof.parameters import unheld_parts
 from mimokit.planning.proof.sizes import unequal_sizes
 from mimokit.planning.ranks import RankGrid
 from tests.planning.proof.plans import layouts, planted
@@ -83,3 +85,18 @@ def test_ranks_that_reduce_together_have_as_many_entries(monkeypatch: pytest.Mon
     (found,) = unequal_sizes(plan, config)
     assert found.startswith("ranks [4, 12], a group over cp and dp, have [")
     assert found.endswith("] entries of gradients of module 'language_module'")
+
+
+def test_entries_that_two_ranks_have_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks of which the second begins a row too early."""
+    config = layouts()["equal"]
+    plan = plan_checked(config)
+    assert not list(unheld_parts(plan, config))
+    spans = TensorShard._spans
+
+    def early(shard: TensorShard, dimension: int) -> list[tuple[int, int, int]]:
+        return [(max(0, start - 1), stop, local) for start, stop, local in spans(shard, dimension)]
+
+    monkeypatch.setattr(TensorShard, "_spans", early)
+    (found, *_) = unheld_parts(plan, config)
+    assert found.endswith("along its cut is on several ranks")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mimokit.planning.weights import WeightPlan, plan_weights, read_directory, sliced_tensors
-from mimokit.planning.weights.slices import SlicedTensor
+from mimokit.planning.weights.slices import SlicedTensor, joined_spans
 from tests.sparse_weights import LLAMA_70B, SMALL, small_checkpoint, sparse_checkpoint
 
 Entries = dict[tuple[int, str], np.ndarray]
@@ -94,3 +94,7 @@ def test_a_large_model_has_as_many_kinds_as_a_small_one(tmp_path: Path) -> None:
     assert len(found) == 4 * 9 + 3
     assert found[0].name == "model.embed_tokens.weight"
     assert len(found[1].layers) == 20
+
+
+def test_spans_that_touch_overlap_or_lie_in_each_other_are_one() -> None:
+    assert joined_spans([(9, 10), (0, 8), (2, 4), (7, 9), (12, 13)]) == [(0, 10), (12, 13)]
