@@ -34,4 +34,5 @@ def test_points_carry_their_layouts(result: SearchResult) -> None:
         assert f"{value['mode']}: {value['layout']}" == str(one.layout)
         assert value["gpus"] == one.layout.gpus
         assert value["seconds"] == pytest.approx(one.seconds)
+        assert value["memory"] == pytest.approx(one.peak_memory / 2**30)
     assert [one["name"] for one in spec["params"]] == [PICK]

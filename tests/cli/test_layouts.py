@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 import mimokit
 from mimokit.cli import layout_commands
+from mimokit.cli.layout_files import searched
 from mimokit.cli.main import app
 from mimokit.layout_search import SearchProgress
 from tests.rows import rows
@@ -201,3 +202,11 @@ def test_megatron_arguments_come_in(tmp_path: Path) -> None:
 def test_slurm() -> None:
     done = call("export", PRESET, "--to", "slurm", "--script", "train.py")
     assert "#SBATCH --nodes=3" in done.stdout
+
+
+def test_a_price_that_is_given_comes_before_that_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "priced.yaml"
+    words = ["llama-3-8b", "--gpus", "8", "--gpu", "h100", "--price", "2.5", *SAMPLES]
+    assert call("search", *words, "--export", "yaml", "--output", str(file)).exit_code == 0
+    prices = [searched(str(file), price=price).prediction for price in (None, 4.0)]
+    assert [one.price_per_gpu_hour for one in prices] == [2.5, 4.0]
