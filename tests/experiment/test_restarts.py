@@ -196,13 +196,13 @@ def test_a_checkpoint_that_the_user_names_is_not_passed_over(tmp_path: Path) -> 
 
 def test_a_step_that_fails_twice_ends_the_run_and_is_named(tmp_path: Path) -> None:
     error = RankError(1, "ValueError", "no", "Traceback")
-    run, begun = _run(tmp_path, [(3, error), (3, error), (9, None)], restarts=9)
+    run, begun = _run(tmp_path, [(1, LOST), (3, error), (3, error), (9, None)], restarts=9)
     with pytest.raises(
         FailedTwiceError, match=r"failed twice at step 3 .*rank 1 raised Value"
     ) as e:
         run.result(20)
     assert (e.value.step, e.value.rank, e.value.traceback) == (3, 1, "Traceback")
-    assert begun == [0, 2]
+    assert begun == [0, 0, 2]
 
 
 def test_a_run_waits_for_engines_that_are_missing(

@@ -59,3 +59,15 @@ def test_a_tensor_unlike_the_right_one_is_not_explained_by_rounding(
     spread: float, times: float, allowed: float
 ) -> None:
     assert allowed_of(spread, times) == allowed
+
+
+@pytest.mark.parametrize("wrong", ["first", "last"])
+def test_a_rank_with_several_parts_differs_as_its_worst_one(wrong: str) -> None:
+    right, other = ({0: Whole()} for _ in range(2))
+    for places, part in enumerate(("first", "last")):
+        right[0].add(0, "", places, 1.0, np.ones(SIGNS))
+        other[0].add(0, "", places, 1.0, np.ones(SIGNS))
+        other[0].add(1, "", places, 1.0, np.full(SIGNS, 3.0 if part == wrong else 1.0))
+    (found,) = measured({WEIGHT: right}, {WEIGHT: other}, {})
+    assert found.ranks == (1,)
+    assert found.by_rank == pytest.approx({0: 0.0, 1: 2 / 2**0.5})

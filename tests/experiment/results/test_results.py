@@ -402,3 +402,9 @@ def test_the_columns_of_every_module_of_the_plan_are_in_the_first_heading(tmp_pa
     heading = (tmp_path / RunFile.METRICS_BY_RANK).read_text().splitlines()[0].split(",")
     assert heading[:3] == ["iteration", "total_time", "forward_time"]
     assert {module_column(name, "forward_time") for name in PLAN.modules} <= set(heading)
+
+
+def test_an_iteration_is_complete_when_its_last_rank_has_reported(tmp_path: Path) -> None:
+    made = [step(number, rank, 1.0) for number in range(3) for rank in range(8)]
+    _written(tmp_path, made[:-1])
+    assert _json(tmp_path, RunFile.INFO)["iterations"] == {"planned": 10, "completed": 2}
