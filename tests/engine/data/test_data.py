@@ -121,6 +121,17 @@ def test_ranks_read_the_samples_of_the_plan_in_an_order_no_layout_changes():
     assert later == whole[14:19]
 
 
+def test_a_run_that_goes_on_reads_what_comes_after_the_steps_before():
+    config = digits_config(num_microbatches=2)
+    plan, data = mimokit.plan(config), DigitData()(config)
+    begun, later = (
+        iterate_batches(plan, config.data, 0, data.train, data.collate_fn, 1, begun=steps)
+        for steps in (0, 3)
+    )
+    (expected,) = itertools.islice(begun, 6, 7)
+    assert torch.equal(next(later)["input_ids"], expected["input_ids"])
+
+
 def test_a_data_set_smaller_than_a_batch_is_taken_over_and_over():
     for size in (1, 3, 4, 7):
         batches = list(itertools.islice(PlannedBatches(size, 8, (0, 8), seed=0), 6))

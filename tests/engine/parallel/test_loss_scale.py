@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 
+import pytest
+
 import mimokit
+from mimokit.engine.parallel import loss_scale
 from tests.layouts_apart import apart_config
 from tests.layouts_multimodal import LANGUAGE
 
@@ -62,3 +65,14 @@ def test_an_overflow_in_one_module_skips_the_step_in_all(cluster):
         (True, quarter, quarter, True),
     ]
     assert by_rank == [expected] * 4
+
+
+def test_steps_before_an_overflow_do_not_count_towards_a_larger_scale(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loss_scale, "GROWTH_INTERVAL", 2)
+    scale, found = loss_scale.LossScale(START), []
+    for overflowed in (False, True, False, False, False):
+        scale.update(overflowed)
+        found.append(scale.value)
+    assert found == [START, START / 2, START / 2, START, START]

@@ -248,3 +248,14 @@ def test_codecs_give_back_the_nearest_number(bits: int) -> None:
     back = decode(encode(rows, bits), bits, 17)
     step = rows.abs().amax(1, keepdim=True) / (2 ** (bits - 1) - 1)
     assert ((rows - back).abs() <= step / 2 + 1e-6).all()
+
+
+def test_of_the_weights_that_train_the_share_mix_stays() -> None:
+    inner = torch.nn.Parameter(torch.ones(2))
+    outer = OuterWeights([inner], OptimSpec(torch.optim.SGD, lr=1.0))
+    found = []
+    for mix in (0.25, 0.0):
+        torch.nn.init.constant_(inner, 5.0)
+        outer.write(mix)
+        found.append(inner.tolist())
+    assert found == [[2.0, 2.0], [1.0, 1.0]]

@@ -63,7 +63,11 @@ def test_hugging_face_reads_what_was_split_anew(tmp_path: Path) -> None:
     source = checkpoint("qwen2")
     convert_to_layout(source, tmp_path / "layout", 4)
     files = convert_to_hf(tmp_path / "layout", tmp_path / "back", max_shard_size=30_000)
-    assert len(files) > 3
+    count = len(files)
+    assert count > 3
+    assert files == tuple(
+        f"model-{number + 1:05}-of-{count:05}.safetensors" for number in range(count)
+    )
     assert all((tmp_path / "back" / one).stat().st_size < 32_000 for one in files)
     found = Qwen2ForCausalLM.from_pretrained(tmp_path / "back").state_dict()
     wanted = Qwen2ForCausalLM.from_pretrained(source).state_dict()
