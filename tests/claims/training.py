@@ -184,7 +184,7 @@ _DATA = of(
         ),
         (
             "dropout of sequences in parts",
-            layered(two(COLOCATED, DP2, CP2), attention_dropout=0.2),
+            layered(two(COLOCATED, DP2, CP2), attention_dropout=0.2, num_query_groups=2),
             f.FIRST_POSITIONS_DROPPED,
         ),
         (
