@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
+import mimokit
 from mimokit.analysis import samples_to_steps
 from mimokit_widgets.notebooks.page import external_references, to_page
 from tests.browser.conftest import shared_notebook
@@ -262,3 +263,14 @@ def test_a_cluster_that_dies_is_told_and_what_came_is_kept(real: NotebookPage) -
     assert rows >= 3 * RANKS
     expect(stays).to_have_attribute("data-rows", str(rows))
     real.screenshot("monitor dead cluster", stays)
+
+
+READ = "source => import('data:text/javascript,' + encodeURIComponent(source))"
+"""What evaluates a module of JavaScript without a server."""
+
+
+def test_elapsed_time_is_read_in_whole_minutes(browser_page: Page) -> None:
+    words = Path(mimokit.__file__).parent / "charts" / "browser" / "words.js"
+    each = f"{READ}.then(words => [59.4, 59.6, 3580, 10_799].map(words.duration))"
+    found = browser_page.evaluate(each, words.read_text(encoding="utf-8"))
+    assert found == ["59 s", "1 min 00 s", "59 min 40 s", "2 h 59 min"]
