@@ -1,7 +1,7 @@
 """Where a process that mimokit starts finds modules.
 
 Whoever can write into the working directory must not have code run: it is searched last, once
-somebody's own code is looked for. In `sys.path` it is the empty text then, as in a notebook.
+code of a user is looked for. In `sys.path` it is the empty text then, as in a notebook.
 """
 
 from __future__ import annotations

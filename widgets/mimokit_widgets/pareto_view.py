@@ -16,7 +16,7 @@ from mimokit_widgets.view_models.found_layouts import found_layouts, layouts_sho
 
 ENTRY = "pareto_view.js"
 PICKED = {"verbs": ("Pick", "Picked")}
-"""What the buttons say where there is no planner to load into."""
+"""What the buttons say without a planner to load into."""
 
 
 class ParetoView(PersistentWidget):
@@ -30,7 +30,7 @@ class ParetoView(PersistentWidget):
         planner = LayoutPlanner()
         ParetoView(result, planner)
 
-    `charts.pareto` is the same front as a picture that stays where there is no kernel.
+    `charts.pareto` is the same front as a picture that needs no kernel.
 
     Attributes:
         result: what was found.

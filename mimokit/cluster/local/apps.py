@@ -15,7 +15,7 @@ def run_app(kind: str, directory: str, arguments: Sequence[str]) -> None:
     """Be the controller or an engine until it ends.
 
     Args:
-        directory: of the cluster, which nobody else can enter.
+        directory: of the cluster, which no other user can enter.
     """
     if kind == CONTROLLER:
         from ipyparallel.controller.app import IPController as App

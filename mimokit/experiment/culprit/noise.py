@@ -75,7 +75,7 @@ class NoiseOfSteps:
 
         Adam divides a gradient by its size: where two differ by a share of their size, so do the
         updates, however small both are. An entry whose gradients are within noise of zero says
-        nothing. More than what is allowed of a gradient is no noise, and excuses nothing.
+        nothing. More than what is allowed of a gradient is not noise, and excuses nothing.
         """
         step, call, _, name = key
         before = self._pair((0, 0, BEFORE, name), shape)

@@ -3,7 +3,7 @@
 import { button, element, setAttribute, setText } from "mimokit/dom.js";
 import { Field } from "./planner_field.js";
 
-/** Messages that are no other layout and no other picture. */
+/** Messages that change neither the layout nor the picture. */
 const STAYS_OPEN = ["save", "copy", "settle"];
 
 export class Toolbar {
