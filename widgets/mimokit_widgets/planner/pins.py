@@ -19,27 +19,27 @@ class Pin:
 
     Attributes:
         layout: as it was pinned.
-        beside: what stood in the fields then.
+        fields: what stood in the fields then.
     """
 
     layout: Draft
-    beside: Draft
+    fields: Draft
 
     def followed_by(self, draft: Draft) -> Draft:
         """Return the layout with the edits of model and batch that led to what stands there now."""
         layout = self.layout
         for section in SHARED:
-            before, now = (value_at(each.content, section) for each in (self.beside, draft))
+            before, now = (value_at(each.content, section) for each in (self.fields, draft))
             for path, _, value in differences(before, now, section):
                 layout = with_value(layout, path, value)
         return self._with_samples(layout, draft)
 
     def _with_samples(self, layout: Draft, draft: Draft) -> Draft:
         """Let the samples of a step grow as those in the fields have, however cut there."""
-        was, beside, now = (samples_of(each) for each in (self.layout, self.beside, draft))
-        if was is None or beside is None or now is None or was * now % beside:
+        was, then, now = (samples_of(each) for each in (self.layout, self.fields, draft))
+        if was is None or then is None or now is None or was * now % then:
             return layout
-        wanted = was * now // beside
+        wanted = was * now // then
         if samples_of(layout) == wanted and wanted != was:
             return layout
         batch, count = (value_at(self.layout.content, path) for path in (BATCH, COUNT))
