@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
+import mimokit
+from mimokit.analysis import read_run, read_trace
+from mimokit.cluster import EngineCluster
+from mimokit.experiment import train
+from tests.evaluations import QUICK
 from tests.frozen.answers import FROZEN, answers, as_frozen, rounded, sources
+from tests.frozen.runs import FOLDER, LAST, LAYOUTS, SAVED, frozen_config
 
 KEPT = json.loads(FROZEN.read_text())
 
@@ -28,3 +35,30 @@ def test_a_changed_number_is_seen() -> None:
     answer["h100"][memory] *= 1.0001
     assert as_frozen(answer)["h100"] != KEPT[source]["h100"]
     assert as_frozen(rounded(answer))["plan"] == KEPT[source]["plan"]
+
+
+@pytest.mark.parametrize("mode", LAYOUTS)
+def test_a_results_folder_is_read(mode: str) -> None:
+    run = read_run(FOLDER / mode)
+    assert run.info["deployment_mode"] == mode
+    assert run.metrics["loss"].between(0.1, 10).sum() == LAST
+    assert set(run.metrics_by_rank["rank"]) == set(read_trace(FOLDER / mode)["rank"]) == {0, 1}
+    assert mimokit.plan(run.config_file) == mimokit.plan(frozen_config(mode))
+
+
+@pytest.mark.parametrize("mode", LAYOUTS)
+def test_a_checkpoint_goes_on(cluster: EngineCluster, mode: str, tmp_path: Path) -> None:
+    config = frozen_config(mode)
+    resumed = train(
+        cluster,
+        config,
+        directory=tmp_path / "run",
+        resume=FOLDER / mode,
+        evaluations=QUICK,
+    ).result()
+    losses = resumed.steps.groupby("iteration").loss.first()
+    before = read_run(FOLDER / mode).metrics["loss"].tolist()
+    rounding = 3e-3 if config.runtime.precision == "bf16" else 1e-5
+    assert losses.tolist() == pytest.approx(before[SAVED:], rel=rounding)
+    # What a lost optimizer state would do to the last loss is more than that.
+    assert abs(before[-1] - before[-2]) > rounding * before[-1]
