@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from benchmarks.plan_speed import colocated
+from mimokit.extras.shrinking import shrunk
 from mimokit.planning import plan_layout
 from mimokit.planning.layout import checked_config
 from mimokit.planning.proof import prove
-from mimokit.planning.shrinking import shrunk
 
 REPEATS = 9
 RANKS = 1_024, 16_384

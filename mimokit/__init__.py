@@ -45,10 +45,10 @@ if TYPE_CHECKING:
     from mimokit.config_files import load_experiment_config as load_experiment_config
     from mimokit.config_files import load_experiments as load_experiments
     from mimokit.config_files import load_preset as load_preset
-    from mimokit.engine.watch.recorder import watch as watch
     from mimokit.experiment.calibration import calibrate as calibrate
-    from mimokit.experiment.culprit.recordings import compare as compare
     from mimokit.experiment.own_runs import calibrate_from as calibrate_from
+    from mimokit.extras.foreign_loops.comparison import compare as compare
+    from mimokit.extras.foreign_loops.recorder import watch as watch
     from mimokit.layout_search import Constraints as Constraints
     from mimokit.layout_search import search as search
     from mimokit.planning.proof import prove_layout as prove_layout

@@ -20,6 +20,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from mimokit.extra_rooms import MissingRoomError, is_there, room_of
+
 
 def lazy_names(
     package: str, file: str
@@ -29,14 +31,22 @@ def lazy_names(
     A submodule that has the name of a public object would hide the object once it is imported, so
     a package must not have one; `tests/test_faces.py` checks that.
 
+    A name of a room beside the core that is not installed is not listed, and raises
+    `MissingRoomError` when it is used.
+
     Args:
         package: `__name__` of the package.
         file: `__file__` of the package. Its `if TYPE_CHECKING:` block lists the names as
             `from module import name as name`; `from package import name as name` names a submodule.
     """
     homes = _imports_for_type_checking(Path(file).read_text(encoding="utf-8"))
+    rooms = {name: room for name, home in homes.items() if (room := room_of(home)) is not None}
+    missing = {name: room for name, room in rooms.items() if not is_there(room)}
+    there = homes.keys() - missing.keys()
 
     def load(name: str) -> Any:
+        if name in missing:
+            raise MissingRoomError(f"{package}.{name}", missing[name])
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         if homes[name] == package:
@@ -44,9 +54,9 @@ def lazy_names(
         return getattr(import_module(homes[name]), name)
 
     def listed() -> list[str]:
-        return sorted({*vars(import_module(package)), *homes})
+        return sorted({*vars(import_module(package)), *there})
 
-    return load, listed, sorted(name for name, home in homes.items() if home != package)
+    return load, listed, sorted(name for name in there if homes[name] != package)
 
 
 def _imports_for_type_checking(source: str) -> dict[str, str]:

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-ENGINE_ROOMS = ("tests/engine/", "tests/cluster/", "tests/experiment/")
+ENGINE_ROOMS = ("tests/engine/", "tests/cluster/", "tests/experiment/", "tests/extras/")
 PAGE_ROOMS = ("tests/browser/", "tests/notebooks/")
+EXTRAS = ("foreign_loops", "generation", "shrinking", "strategies")
+"""Rooms beside the core; the suite proves the core without all of them."""
 CLUSTERS = {"cluster", "shared_cluster"}
 
 TAKEN_OF_ROOMS: dict[str, tuple[str, ...]] = {
@@ -61,8 +63,6 @@ TAKEN_OF_ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "tests/experiment/": (
         "culprit/test_explain.py::test_a_right_layout_has_no_culprit_and_planted_ones_are_named",
-        "culprit/test_recordings.py"
-        "::test_experts_are_compared_whole_and_gradients_over_another_group_are_named",
         "fits/test_nodes.py::test_strategies_of_the_document_train",
         "inference/test_sharded_model.py::test_logits_and_greedy_tokens_are_those_of_hugging_face",
         "sweeps/test_sweep.py",
@@ -75,6 +75,10 @@ TAKEN_OF_ROOMS: dict[str, tuple[str, ...]] = {
         "test_stepper.py::test_rows_of_the_wrong_samples_are_found",
         "test_stepper.py::test_stepping_computes_what_training_does_and_nothing_differs[fan_out]",
         "test_verify.py",
+    ),
+    "tests/extras/": (
+        "foreign_loops/test_recordings.py"
+        "::test_experts_are_compared_whole_and_gradients_over_another_group_are_named",
     ),
     "tests/notebooks/": (
         "test_first_light.py",
@@ -93,15 +97,16 @@ LEFT_OUT_OF_ROOMS: dict[str, tuple[str, ...]] = {
         "test_safe_path.py::test_engines_find_modules_of_the_user_alone",
     ),
     "tests/experiment/": (
-        "culprit/test_recordings.py",
         "test_calibrate.py",
         "test_reconnecting.py",
         "test_soak.py",
         "test_torchrun.py",
     ),
-    "tests/planning/": (
-        "test_shrinking.py::test_no_kind_of_a_large_layout_is_lost[60]",
-        "test_shrinking.py::test_nor_of_one_that_runs_and_the_small_one_runs_too[60]",
+    "tests/extras/": (
+        "foreign_loops/test_recordings.py",
+        "shrinking/test_shrinking.py::test_no_kind_of_a_large_layout_is_lost[60]",
+        "shrinking/test_shrinking.py::test_nor_of_one_that_runs_and_the_small_one_runs_too[60]",
+        *(f"test_deleted.py::test_the_core_plans_and_proves_without[{room}]" for room in EXTRAS),
     ),
 }
 """Folder -> those that would be in the suite by the rule above, and cost more than they add."""

@@ -16,6 +16,7 @@ ROOMS_THAT_STILL_HAVE_THEM = {
     "config_files",
     "engine",
     "experiment",
+    "extras",
     "prediction",
     "result_files.py",
     "samples.py",

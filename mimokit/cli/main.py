@@ -14,8 +14,8 @@ from mimokit.cli.analyze_command import analyze
 from mimokit.cli.calibrate_command import calibrate
 from mimokit.cli.checkpoint_commands import checkpoints
 from mimokit.cli.cluster_commands import clusters
-from mimokit.cli.compare_command import compare
 from mimokit.cli.exchange_commands import frames, strategy
+from mimokit.cli.extra_commands import CommandGroup
 from mimokit.cli.import_command import import_layout
 from mimokit.cli.layout_commands import export, predict, search
 from mimokit.cli.model_commands import check, generate
@@ -26,6 +26,7 @@ from mimokit.experiment.prepare import refusals
 from mimokit.versions import version_of
 
 app = typer.Typer(
+    cls=CommandGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Plan, run, prove and understand parallel layouts of multi-module models.",
@@ -130,7 +131,6 @@ app.command()(run)
 app.command()(verify)
 app.command()(clusters)
 app.command()(checkpoints)
-app.command()(compare)
 app.command()(strategy)
 app.command()(frames)
 app.command()(analyze)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mimokit.cli.extra_commands import extra_command
 from mimokit.cli.shared import (
     FAILED,
     Cluster,
@@ -95,7 +96,9 @@ def verify(
         _prove_plan(file, as_json, explain or shrink or against is not None)
         return
     if shrink:
-        _explain_shrunk(file, as_json, steps, cluster, against)
+        if against is not None:
+            raise typer.BadParameter("give --shrink, or --against, which compares given layouts")
+        extra_command("shrink", "shrinking", "--shrink")(file, as_json, steps, cluster)
         return
     if explain or against is not None:
         _explain(file, against, as_json, steps, cluster)
@@ -159,24 +162,6 @@ def _explain(
             explanation = explain(engines, configs[0], against=other, steps=steps)
     show(explanation, as_json)
     if not explanation.passed:
-        raise typer.Exit(FAILED)
-
-
-def _explain_shrunk(
-    file: str, as_json: bool, steps: int, cluster: str | None, against: str | None
-) -> None:
-    """Compare small layouts of the same kinds tensor by tensor."""
-    from mimokit.experiment.culprit.shrunk import explain_shrunk
-    from mimokit.planning.shrinking import shrunk
-
-    if against is not None:
-        raise typer.BadParameter("give --shrink, or --against, which compares two given layouts")
-    with failures():
-        size = max(layout.total_world_size for layout in shrunk(file))
-        with engines_for(size, cluster, progress=True) as engines:
-            report = explain_shrunk(engines, file, steps=steps)
-    show(report, as_json)
-    if not report.passed:
         raise typer.Exit(FAILED)
 
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from mimokit.experiment.culprit.explain import compute_reference as compute_reference
     from mimokit.experiment.culprit.explain import explain as explain
     from mimokit.experiment.culprit.report import CulpritReport as CulpritReport
-    from mimokit.experiment.culprit.shrunk import ShrunkReport as ShrunkReport
-    from mimokit.experiment.culprit.shrunk import explain_shrunk as explain_shrunk
     from mimokit.experiment.fits.arguments import FitArguments as FitArguments
     from mimokit.experiment.fits.run import FitResult as FitResult
     from mimokit.experiment.fits.run import FitRun as FitRun
@@ -45,5 +43,7 @@ if TYPE_CHECKING:
     from mimokit.experiment.verification import compute_oracle as compute_oracle
     from mimokit.experiment.verification import verify as verify
     from mimokit.experiment.verification_report import VerificationReport as VerificationReport
+    from mimokit.extras.shrinking.report import ShrunkReport as ShrunkReport
+    from mimokit.extras.shrinking.report import explain_shrunk as explain_shrunk
 else:
     __getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mimokit.experiment import compute_reference, explain, explain_shrunk
+from mimokit.experiment import compute_reference, explain
 from mimokit.experiment.culprit.first import ALLOWED, allowed_of
 from mimokit.planning.seams import Seam, SeamPhase
 from mimokit_widgets import show_culprit
@@ -173,11 +173,3 @@ def test_layouts_of_different_models_are_not_compared(cluster):
 def test_samples_in_another_order_are_not_compared(cluster):
     with pytest.raises(ValueError, match=r"sample_order balanced, by which ranks read samples in"):
         explain(cluster, samples_in_another_order())
-
-
-def test_small_layouts_stand_for_one_that_has_no_room(cluster):
-    report = explain_shrunk(cluster, "preset:llava_7b_colocated", steps=1)
-    assert report.passed, report.verdict
-    assert [layout.total_world_size for layout in report.layouts] == [2]
-    assert report.verdict.startswith("In place of 8 ranks of 'llava_7b_colocated': 2 ranks, with")
-    assert "images DP2 · language_module TP2" in str(report)

@@ -21,8 +21,7 @@ from safetensors.torch import save_file
 from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-from mimokit.engine.parallel.chunks import chunks_of_rank
-from mimokit.engine.parallel.marks import cut_by_marks, is_cut, is_expert
+from mimokit.engine.parallel import chunks_of_rank, cut_by_marks, is_cut, is_expert
 from mimokit.engine.rounding import nudge_weights
 from mimokit.result_files import WatchFile, whole_file
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from mimokit.axes import EXPERT_GRID_AXES, GRID_AXES, Axis
-from mimokit.planning.bridges.routes import Transfer
+from mimokit.planning import Transfer
 from mimokit.planning.execution import ModuleExecution
 from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.schedule import Action, StageGraph

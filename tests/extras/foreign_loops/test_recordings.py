@@ -17,9 +17,9 @@ import pytest
 import torch
 
 import mimokit
-from mimokit.experiment.culprit.recorded import PHASES
+from mimokit.extras.foreign_loops.recording import PHASES
 from tests.engine.user_loop.test_documents_loop import CONSTANT
-from tests.experiment.culprit.loops import RANKS, Network, train
+from tests.extras.foreign_loops.loops import RANKS, Network, train
 from tests.layouts import digits_config
 
 COUNTED, MISCOUNTED, BY = "routed", "padded", "2.6e+00"
@@ -32,7 +32,7 @@ if version("megatron-core").startswith("0.16."):
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Record loops in one process, and in four ranks at the same time."""
     folder = tmp_path_factory.mktemp("recordings")
-    loops = [sys.executable, "-m", "tests.experiment.culprit.loops", str(folder)]
+    loops = [sys.executable, "-m", "tests.extras.foreign_loops.loops", str(folder)]
     run = subprocess.Popen(loops, start_new_session=True)
     try:
         train("one", folder / "one", 0, 1)

@@ -9,8 +9,8 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from mimokit.config import ConfigError, ExperimentConfig
+from mimokit.extras.shrinking import MOST_RANKS, kinds_of, shrunk
 from mimokit.planning import plan_layout
-from mimokit.planning.shrinking import MOST_RANKS, kinds_of, shrunk
 from tests.layouts_drawn import numbered_config
 from tests.planning.layouts import layout, sizes
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import mimokit
 from mimokit.cli.main import app
-from mimokit.engine.watch.recorder import numbers_in_whole
+from mimokit.extras.foreign_loops.recorder import numbers_in_whole
 
 WHOLE = np.random.default_rng(1).normal(size=(8, 4)).astype(np.float32)
 CHUNKS = [0, 3], [1, 2]

@@ -50,7 +50,7 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Name the first tensor on which two recorded training loops differ; exit 1 if one does."""
-    from mimokit.experiment.culprit.recordings import compare as compared
+    from mimokit.extras.foreign_loops.comparison import compare as compared
 
     with refusals():
         try:

@@ -14,9 +14,9 @@ from mimokit.config import (
     ModuleParallelismConfig,
     Problem,
 )
+from mimokit.extras.shrinking.kinds import kinds_of
+from mimokit.extras.shrinking.networks import with_small_networks
 from mimokit.planning.layout import ConfigSource, checked_config, plan_checked
-from mimokit.planning.shrinking.kinds import kinds_of
-from mimokit.planning.shrinking.networks import with_small_networks
 from mimokit.units import counted
 
 MOST_RANKS = 16

@@ -9,10 +9,10 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from mimokit.experiment.culprit.first import allowed_of
-from mimokit.experiment.culprit.noise import Floats, NoiseOfSteps, tolerance_of
-from mimokit.experiment.culprit.placed import Placed, apart, norm_of, placed, whole_shapes
-from mimokit.experiment.culprit.recorded import (
+from mimokit.experiment.culprit import allowed_of
+from mimokit.extras.foreign_loops.noise import Floats, NoiseOfSteps, tolerance_of
+from mimokit.extras.foreign_loops.places import Placed, apart, norm_of, placed, whole_shapes
+from mimokit.extras.foreign_loops.recording import (
     BACKWARD,
     BEFORE,
     OF_CALLS,

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from mimokit.experiment.culprit.first import TOLERANCE, allowed_of
-from mimokit.experiment.culprit.placed import Placed, Shape, distances, norm_of, placed
-from mimokit.experiment.culprit.recorded import (
+from mimokit.experiment.culprit import TOLERANCE, allowed_of
+from mimokit.extras.foreign_loops.places import Placed, Shape, distances, norm_of, placed
+from mimokit.extras.foreign_loops.recording import (
     BEFORE,
     GRADIENT,
     WEIGHT,

@@ -13,7 +13,7 @@ import torch
 from safetensors.numpy import load_file, save_file
 
 import mimokit
-from mimokit.experiment.culprit.recordings import RecordingComparison
+from mimokit.extras.foreign_loops.comparison import RecordingComparison
 
 WIDTH, ROWS, RATE = 16, 24, 1e-2
 ADAM = {"lr": RATE, "eps": 1e-15}

@@ -9,11 +9,11 @@ from typing import Any
 from mimokit.axes import CONFIG_FIELDS, SHOWN_AXES, short_sizes
 from mimokit.cluster import EngineCluster
 from mimokit.config import ExperimentConfig
-from mimokit.experiment.culprit.explain import STEPS, explain
-from mimokit.experiment.culprit.report import CulpritReport
+from mimokit.experiment import CulpritReport, explain
+from mimokit.experiment.culprit import STEPS
+from mimokit.extras.shrinking.layout import MOST_RANKS, shrunk
 from mimokit.planning import ConfigSource
 from mimokit.planning.layout import checked_config
-from mimokit.planning.shrinking import MOST_RANKS, shrunk
 from mimokit.tables import Report, Section
 from mimokit.units import counted
 
@@ -27,7 +27,7 @@ class ShrunkReport(Report):
     Attributes:
         ranks: of the large layout.
         layouts: the small ones, which together have every kind of group, bridge and schedule
-            pattern; see `mimokit.planning.shrinking`.
+            pattern; see `mimokit.extras.shrinking`.
         reports: one of each that was compared; none follows one that differs.
     """
 

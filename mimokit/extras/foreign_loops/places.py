@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mimokit.experiment.culprit.recorded import Array, RecordedPart
+from mimokit.extras.foreign_loops.recording import Array, RecordedPart
 
 Shape = tuple[int, ...]
 Place = tuple[NDArray[np.int64], ...]

@@ -1,1 +1,0 @@
-"""Records tensors of a training loop that is not mimokit's."""
