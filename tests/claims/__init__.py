@@ -1,7 +1,7 @@
 """What mimokit claims to compute in every layout: each with its proof, and what breaks it.
 
 A claim is a row of docs/limits.md. Its run is compared with one process; with its fault planted,
-the comparison must fail. `python -m tests.claims` prints the rows.
+the comparison must fail. `python -m tests.claims` writes the rows.
 """
 
 from __future__ import annotations

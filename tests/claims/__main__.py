@@ -1,4 +1,4 @@
-"""Write what is claimed into the pages: `python -m tests.claims`."""
+"""Write what is claimed into docs/limits.md: `python -m tests.claims`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from tests.claims.layouts import COLOCATED, HETEROGENEOUS, HOMOGENEOUS
 
 ROOT = Path(__file__).parents[2]
 MODES = HOMOGENEOUS, COLOCATED, HETEROGENEOUS
-MARKS = re.compile(r"(?<=<!-- claims -->\n).*?(?=<!-- /claims -->)", re.DOTALL)
 
 
-def table_of_limits() -> Iterator[str]:
-    """Yield the rows of docs/limits.md: a claim, and the sizes of its run in each mode."""
+def table_of_claims() -> Iterator[str]:
+    """Yield the rows: a claim, and the sizes of its run in each mode."""
     yield f"| | {' | '.join(MODES)} |"
     yield "|---|---|---|---|"
     for area, claims in groupby(CLAIMS, key=lambda claim: claim.area):
@@ -29,14 +28,6 @@ def table_of_limits() -> Iterator[str]:
             of_area.setdefault(claim.title, {})[mode] = sizes_of(claim.config)
         for title, runs in of_area.items():
             yield f"| {title} | {' | '.join(runs.get(mode, '') for mode in MODES)} |"
-
-
-def rows_of_readme() -> Iterator[str]:
-    """Yield the rows of the README: an area, and what is claimed of it."""
-    yield "| | |"
-    yield "|---|---|"
-    for area, claims in groupby(CLAIMS, key=lambda claim: claim.area):
-        yield f"| {area} | {'; '.join(dict.fromkeys(claim.title for claim in claims))} |"
 
 
 def sizes_of(config: ExperimentConfig) -> str:
@@ -55,22 +46,24 @@ def sizes_of(config: ExperimentConfig) -> str:
     return ", ".join(words).replace("language_module", "language")
 
 
-def written(text: str, rows: Iterator[str]) -> str:
-    """Return a page with these rows between its marks."""
-    assert MARKS.search(text), "the page has marks for claims"
-    return MARKS.sub(lambda _: "\n".join(rows) + "\n", text)
+def written(text: str) -> str:
+    """Return the page with its generated tables."""
+    for name, rows in TABLES.items():
+        marks = re.compile(rf"(?<=<!-- {name} -->\n).*?(?=<!-- /{name} -->)", re.DOTALL)
+        between = marks.search(text)
+        assert between is not None, f"the page has marks for {name}"
+        text = text[: between.start()] + "\n".join(rows()) + "\n" + text[between.end() :]
+    return text
 
 
-PAGES: dict[str, tuple[Path, Callable[[], Iterator[str]]]] = {
-    "limits": (ROOT / "docs" / "limits.md", table_of_limits),
-    "README": (ROOT / "README.md", rows_of_readme),
-}
+PAGE = ROOT / "docs" / "limits.md"
+TABLES: dict[str, Callable[[], Iterator[str]]] = {"claims": table_of_claims}
+"""Name of the marks in the page -> the rows between them."""
 
 
 def main() -> None:
-    """Write the pages."""
-    for path, rows in PAGES.values():
-        path.write_text(written(path.read_text(encoding="utf-8"), rows()), encoding="utf-8")
+    """Write the page."""
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":
