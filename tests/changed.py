@@ -25,6 +25,7 @@ OTHERS = {
     "mimokit/__init__.py": "tests/test_faces.py",
     "tests/conftest.py": "tests/test_scheduling.py",
     "README.md": "tests/pages",
+    "CHANGELOG.md": "tests/pages",
     "CONTRIBUTING.md": "tests/pages",
     "llms.txt": "tests/pages",
     "mkdocs.yml": "tests/pages",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 ROW = re.compile(r"^\| (\d+) \| `([\w/.]+)` \| (.+?) \| .+ \|$", re.MULTILINE)
 FILES = 25, 30
