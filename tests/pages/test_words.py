@@ -27,12 +27,12 @@ MOST = {
     "my_cluster": 600,
     "my_gpu": 250,
     "own_data": 550,
-    "own_modules": 1350,
+    "own_modules": 1300,
     "predictor": 2300,
-    "slurm": 150,
-    "start": 900,
-    "stepper": 700,
-    "strategies": 200,
+    "slurm": 250,
+    "start": 850,
+    "stepper": 650,
+    "strategies": 250,
     "weights": 500,
 }
 """Page -> words at most; a page that needs more takes them from another."""
