@@ -1,0 +1,79 @@
+"""How many lines there may be, and how many of them a verb may import.
+
+`python -m tests.budget_of_lines` prints the lines of each room and verb. A budget is raised only
+with a reason at its line.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+from mimokit.extra_rooms import room_of
+from tests.reach import Module, Place, modules_in, reached
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ROOT / "mimokit", ROOT / "widgets" / "mimokit_widgets"
+
+VERBS: dict[str, Place] = {
+    "plan": ("mimokit.planning.layout", "plan_layout"),
+    "training rank": ("mimokit.experiment.on_rank", "train_rank"),
+    "verify": ("mimokit.experiment.verification", "verify"),
+}
+"""Verb -> what does it. `verify` reaches what it calls on ranks."""
+BUDGETS = {
+    "plan": 21_300,  # 17,000 without what strategies plan
+    "training rank": 59_300,  # 38,000 without strategies, and without predictions of CPUs
+    "verify": 71_200,  # 48,000 likewise
+    "core": 104_700,  # 76,000 without side products, and without what goes
+    "mimokit": 106_900,  # 90,000
+    "widgets": 9_700,  # 8,000 when each picture is drawn once
+    "JavaScript": 7_900,  # 5,500 likewise
+}
+"""What is counted -> the most lines."""
+
+
+def counted(modules: Mapping[str, Module]) -> dict[str, int]:
+    """Return the lines of all that has a budget."""
+    rooms = lines_per_room(modules)
+    widgets = sum(lines for room, lines in rooms.items() if room.startswith("mimokit_widgets"))
+    extras = sum(lines for room, lines in rooms.items() if room.startswith("mimokit.extras"))
+    scripts = [file for package in PACKAGES for file in package.rglob("*.js")]
+    return {
+        **{verb: _lines_reached(modules, start) for verb, start in VERBS.items()},
+        "core": rooms.total() - widgets - extras,
+        "mimokit": rooms.total() - widgets,
+        "widgets": widgets,
+        "JavaScript": sum(len(file.read_text().splitlines()) for file in scripts),
+    }
+
+
+def _lines_reached(modules: Mapping[str, Module], start: Place) -> int:
+    return sum(modules[name].lines for name in reached(modules, [start]))
+
+
+def lines_per_room(modules: Mapping[str, Module]) -> Counter[str]:
+    """Return room -> lines; each room beside the core is its own."""
+    rooms = Counter[str]()
+    for name, module in modules.items():
+        depth = 2 if room_of(name) is None else 3
+        rooms[".".join(name.split(".")[:depth])] += module.lines
+    return rooms
+
+
+def over_budget(lines: Mapping[str, int]) -> list[str]:
+    """Return a sentence for all that has more lines than it may have."""
+    return [
+        f"{what} has {lines[what]:,} lines and may have {most:,}"
+        for what, most in BUDGETS.items()
+        if lines[what] > most
+    ]
+
+
+if __name__ == "__main__":
+    known = modules_in(*PACKAGES)
+    for room, lines in sorted(lines_per_room(known).items()):
+        print(f"{room:32}{lines:9,}")
+    for what, lines in counted(known).items():
+        print(f"{what:32}{lines:9,} of {BUDGETS[what]:9,}")
