@@ -48,17 +48,6 @@ class RunFile(StrEnum):
     HEALTH = "health.json"
 
 
-class WatchFile(StrEnum):
-    """The files of a recording of `mimokit.watch`, for every rank."""
-
-    INDEX = "rank-{}.json"
-    TENSORS = "rank-{}.safetensors"
-
-    def of_rank(self, rank: int) -> str:
-        """Return the name of the file of a rank."""
-        return self.value.format(rank)
-
-
 RUN_FOLDERS = PROFILES, BOARD = "profile", "tensorboard"
 """The folders of a results folder: of PyTorch's profiler and of TensorBoard."""
 

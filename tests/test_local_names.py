@@ -16,7 +16,6 @@ ROOMS_THAT_STILL_HAVE_THEM = {
     "config_files",
     "engine",
     "experiment",
-    "extras",
     "prediction",
     "result_files.py",
     "samples.py",

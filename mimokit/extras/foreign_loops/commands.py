@@ -42,8 +42,8 @@ Cuts = Annotated[
 
 
 def compare(
-    one: Recording,
-    other: Recording,
+    first: Recording,
+    second: Recording,
     rounding: Roundings = None,
     name: Names = None,
     cut: Cuts = None,
@@ -56,16 +56,15 @@ def compare(
         try:
             names = dict(_pair(text, "--name", "SECOND=FIRST") for text in name or ())
             cuts = dict(_cut(text) for text in cut or ())
-            found = compared(one, other, rounding or (), names=names, cuts=cuts)
+            comparison = compared(first, second, rounding or (), names=names, cuts=cuts)
         except ValueError as error:
-            raise rejected(str(error), "recording", other) from None
-    show(found, as_json)
-    if not found.passed:
+            raise rejected(str(error), "recording", second) from None
+    show(comparison, as_json)
+    if not comparison.passed:
         raise typer.Exit(FAILED)
 
 
 def _pair(text: str, option: str, form: str) -> tuple[str, str]:
-    """Return what stands before and after the first sign of equality."""
     before, sign, after = text.partition("=")
     if not (before and sign and after):
         raise ValueError(f"{option} {text} should be {form}.")

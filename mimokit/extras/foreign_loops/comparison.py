@@ -81,7 +81,7 @@ class RecordingComparison(Report):
     @property
     def first(self) -> Difference | None:
         """The first tensor that differs."""
-        return next((one for one in self.compared if one.differs), None)
+        return next((tensor for tensor in self.compared if tensor.differs), None)
 
     @property
     def passed(self) -> bool:
@@ -95,41 +95,41 @@ class RecordingComparison(Report):
         return notes + " ".join([self._answer(), *self._not_compared()])
 
     def _answer(self) -> str:
-        one, other = self.names
+        name, other = self.names
         if self.first is not None:
             return self._sentence(self.first)
         number = counted(len(self.compared), "tensor")
         if self.reshaped:
             return (
-                f"{one} and {other} are of different models: {_listed(self.reshaped)} differ in "
+                f"{name} and {other} are of different models: {_listed(self.reshaped)} differ in "
                 f"their shapes; {number} besides are the same."
             )
         if not self.compared:
-            return f"No tensor of {one} and {other} could be compared."
+            return f"No tensor of {name} and {other} could be compared."
         closest = max(self.compared, key=lambda each: each.difference / each.allowed)
         return (
-            f"{number} of {one} and {other} are the same: none differs by more than is allowed; "
+            f"{number} of {name} and {other} are the same: none differs by more than is allowed; "
             f"closest to it is {_named(closest.key)}, by {closest.difference:.1e}"
             f"{_of_rounding(closest)}, {closest.allowed:.1e} is allowed."
         )
 
     def _sentence(self, first: Difference) -> str:
-        one, other = self.names
+        name, other = self.names
         step, call, phase, _ = first.key
         where = f"Step {step + 1}" + (f", call {call + 1}" if phase in OF_CALLS else "")
         ranks = ""
         if first.ranks:
             ranks = f" on rank{'s'[: len(first.ranks) - 1]} {', '.join(map(str, first.ranks))}"
         if first.in_first:
-            ranks += f" of {one}, whose ranks should hold the same"
+            ranks += f" of {name}, whose ranks should hold the same"
         return (
-            f"{where}: the first tensor of {other} that differs from {one} is "
+            f"{where}: the first tensor of {other} that differs from {name} is "
             f"{_named(first.key)}{ranks}, by {first.difference:.1e}{_of_rounding(first)}, "
             f"{first.allowed:.1e} is allowed."
         )
 
     def _not_compared(self) -> Iterator[str]:
-        noisy = tuple(dict.fromkeys(one.key[3] for one in self.compared if one.explained))
+        noisy = tuple(dict.fromkeys(tensor.key[3] for tensor in self.compared if tensor.explained))
         if noisy:
             yield (
                 f"Entries of {_listed(noisy)} whose gradients are rounding noise say nothing, as "
@@ -173,15 +173,15 @@ class RecordingComparison(Report):
 
     def _rows(self) -> Iterator[list[str]]:
         groups: dict[tuple[int, int, str], list[Difference]] = {}
-        for one in self.compared:
-            groups.setdefault(one.key[:3], []).append(one)
+        for tensor in self.compared:
+            groups.setdefault(tensor.key[:3], []).append(tensor)
         first = self.first
         place = 0 if first is None else list(groups).index(first.key[:3])
         start = max(0, min(place - SHOWN // 2, len(groups) - SHOWN))
-        for (step, call, phase), found in list(groups.items())[start : start + SHOWN]:
-            worst = max(found, key=lambda one: one.difference / one.allowed)
-            numbers = [str(step + 1), str(call + 1), phase, str(len(found))]
-            at = f"{first.key[3]} ← first" if first in found and first else worst.key[3]
+        for (step, call, phase), tensors in list(groups.items())[start : start + SHOWN]:
+            worst = max(tensors, key=lambda tensor: tensor.difference / tensor.allowed)
+            numbers = [str(step + 1), str(call + 1), phase, str(len(tensors))]
+            at = f"{first.key[3]} ← first" if first in tensors and first else worst.key[3]
             yield [*numbers, f"{worst.difference:.1e}", at]
 
     def _repr_html_(self) -> str:
@@ -201,12 +201,13 @@ def _named(key: Key) -> str:
     return f"{_WORDS[key[2]]} {key[3]}"
 
 
-def _of_rounding(one: Difference) -> str:
-    return "" if one.spread is None else f"; a rounding changes it by {one.spread:.1e}"
+def _of_rounding(difference: Difference) -> str:
+    spread = difference.spread
+    return "" if spread is None else f"; a rounding changes it by {spread:.1e}"
 
 
 def compare(
-    one: str | Path,
+    recording: str | Path,
     other: str | Path,
     roundings: Sequence[str | Path] = (),
     *,
@@ -230,13 +231,13 @@ def compare(
         ValueError: a folder is no recording, one was cut off, two have different steps or models,
             or a name is in none.
     """
-    folders = [Path(one), Path(other), *map(Path, roundings)]
+    folders = [Path(recording), Path(other), *map(Path, roundings)]
     first, second, *nudged = map(read_recording, folders)
     second = second.renamed(names or {})
     first, second, *nudged = (each.cut(cuts or {}) for each in (first, second, *nudged))
-    for folder, recording in zip(folders[1:], (second, *nudged), strict=True):
-        _check_alike(folders[0], first, folder, recording)
-    found, untold, reshaped = [], [], []
+    for folder, recorded in zip(folders[1:], (second, *nudged), strict=True):
+        _check_alike(folders[0], first, folder, recorded)
+    compared, untold, reshaped = [], [], []
     noise = NoiseOfSteps(first, second)
     for key, parts in first.in_order():
         theirs = second.parts.get(key)
@@ -253,10 +254,10 @@ def compare(
             allowed = tolerance_of((*parts, *theirs)) if spread is None else allowed_of(spread)
             allowed = max(allowed, noise.allowed(key))
             how = _Judgement(key, spread, allowed, noise.floor(key), second.ranks > 1)
-            found.append(_judged(how, one_placed, other_placed, noise))
+            compared.append(_judged(how, one_placed, other_placed, noise))
     return RecordingComparison(
-        (str(one), str(other)),
-        tuple(found),
+        (str(recording), str(other)),
+        tuple(compared),
         tuple(dict.fromkeys(untold)),
         (_only(first, second), _only(second, first)),
         tuple(dict.fromkeys(reshaped)),
@@ -264,34 +265,33 @@ def compare(
     )
 
 
-def _only(one: Recorded, other: Recorded) -> tuple[str, ...]:
-    """Return what only one of two has a tensor of."""
-    return tuple(sorted({key[3] for key in one.parts.keys() - other.parts.keys()}))
+def _only(recorded: Recorded, other: Recorded) -> tuple[str, ...]:
+    return tuple(sorted({key[3] for key in recorded.parts.keys() - other.parts.keys()}))
 
 
 def _have_other_shapes(parts: Sequence[RecordedPart], theirs: Sequence[RecordedPart]) -> bool:
-    """Whether two tensors differ in shape, and neither is cut."""
     if "experts" in parts[0].about:
         return False
-    one, other = whole_shapes(parts), whole_shapes(theirs)
+    own, other = whole_shapes(parts), whole_shapes(theirs)
     whole = all("whole" in of[0].about or len(of) == 1 for of in (parts, theirs))
-    return len(one) == len(other) == 1 and one != other and whole
+    return len(own) == len(other) == 1 and own != other and whole
 
 
 def _shapes(parts: Sequence[RecordedPart]) -> str:
     return " or ".join(" x ".join(map(str, shape)) for shape in sorted(whole_shapes(parts)))
 
 
-def _check_alike(one: Path, first: Recorded, other: Path, second: Recorded) -> None:
+def _check_alike(folder: Path, first: Recorded, other_folder: Path, second: Recorded) -> None:
     if first.steps != second.steps:
         raise ValueError(
-            f"{one} has {counted(first.steps, 'step')}, {other} has "
+            f"{folder} has {counted(first.steps, 'step')}, {other_folder} has "
             f"{counted(second.steps, 'step')}; record as many steps of both."
         )
     if not first.parts.keys() & second.parts.keys():
         raise ValueError(
-            f"{one} and {other} have no tensor in common: the first has {_listed(first.names())}, "
-            f"the second {_listed(second.names())}; record the same model in both."
+            f"{folder} and {other_folder} have no tensor in common: the first has "
+            f"{_listed(first.names())}, the second {_listed(second.names())}; record the same "
+            "model in both."
         )
 
 
@@ -309,14 +309,13 @@ def _notes(first: Recorded, second: Recorded) -> Iterator[str]:
 def _spread(
     parts: Sequence[RecordedPart], nudged: Sequence[Sequence[RecordedPart] | None], floor: float
 ) -> float | None:
-    """Return the largest difference between roundings of the weights."""
-    found = []
+    distances = []
     for others in nudged:
-        one, other = (None, None) if others is None else placed(parts, others)
-        if one is not None and other is not None:
-            whole = one.whole()
-            found.append(apart(whole, other, _norm(whole, floor)).difference)
-    return max(found, default=None)
+        own, other = (None, None) if others is None else placed(parts, others)
+        if own is not None and other is not None:
+            whole = own.whole()
+            distances.append(apart(whole, other, _norm(whole, floor)).difference)
+    return max(distances, default=None)
 
 
 def _norm(whole: Array, floor: float) -> float:
@@ -342,33 +341,34 @@ class _Judgement:
     uncounted: Floats | None = None
 
 
-def _judged(how: _Judgement, one: Placed, other: Placed, noise: NoiseOfSteps) -> Difference:
+def _judged(how: _Judgement, own: Placed, other: Placed, noise: NoiseOfSteps) -> Difference:
     """Compare a tensor; of a weight leave out what the noise of its gradients explains."""
-    found = _compared(how, one, other)
+    difference = _compared(how, own, other)
     if how.key[2] != WEIGHT:
-        return found
-    if found.differs:
-        counted = _compared(replace(how, uncounted=noise.uncounted(how.key, one.shape)), one, other)
-        found = counted if counted.differs else replace(counted, explained=found.difference)
-    noise.add(how.key, norm_of(one.whole()), found.explained)
-    return found
+        return difference
+    if difference.differs:
+        uncounted = noise.uncounted(how.key, own.shape)
+        rest = _compared(replace(how, uncounted=uncounted), own, other)
+        difference = rest if rest.differs else replace(rest, explained=difference.difference)
+    noise.add(how.key, norm_of(own.whole()), difference.explained)
+    return difference
 
 
-def _compared(how: _Judgement, one: Placed, other: Placed) -> Difference:
+def _compared(how: _Judgement, own: Placed, other: Placed) -> Difference:
     """Return how far any copy of any part of the second is from the first, and the reverse."""
-    whole, theirs = one.whole(), other.whole()
+    whole, theirs = own.whole(), other.whole()
     norm = _norm(whole, how.floor)
     factors = {1.0}
     if how.key[2] == BACKWARD:  # a loss that is a mean over the samples of a rank
-        factors.add(one.cuts / other.cuts)
-    found = []
+        factors.add(own.cuts / other.cuts)
+    distances = []
     for factor in factors:
         forth = apart(whole, other, norm, factor, how.uncounted)
-        back = apart(factor * theirs, one, norm, uncounted=how.uncounted)
-        found.append((max(forth.difference, back.difference), forth, back))
-    difference, forth, back = min(found, key=lambda each: each[0])
+        back = apart(factor * theirs, own, norm, uncounted=how.uncounted)
+        distances.append((max(forth.difference, back.difference), forth, back))
+    difference, forth, back = min(distances, key=lambda each: each[0])
     # Where copies of the first differ from each other, the wrong ones are in the first.
-    in_first = apart(whole, one, norm, uncounted=how.uncounted).difference > how.allowed
+    in_first = apart(whole, own, norm, uncounted=how.uncounted).difference > how.allowed
     ranks = (back if in_first else forth).deviating(how.allowed)
     named = ranks if how.names_ranks or in_first else ()
     return Difference(how.key, difference, how.allowed, named, how.spread, in_first)

@@ -95,42 +95,38 @@ class NoiseOfSteps:
         return np.nan_to_num(total, nan=0.0, posinf=0.0)
 
     def _pair(self, key: Key, shape: Shape) -> Pair | None:
-        """Return a tensor that both have in this shape, or None."""
         if key not in self._first.parts or key not in self._second.parts:
             return None
-        one, other = placed(self._first.parts[key], self._second.parts[key])
-        if one is None or other is None or not one.shape == other.shape == shape:
+        own, other = placed(self._first.parts[key], self._second.parts[key])
+        if own is None or other is None or not own.shape == other.shape == shape:
             return None
-        return one, other
+        return own, other
 
     def _most(self, key: Key) -> float:
-        """Return the largest difference of an entry of a gradient that is noise."""
         parts = self._first.parts[key]
         allowed = max(tolerance_of((*parts, *self._second.parts[key])), self.allowed(key))
         return allowed * max(self.floor(key), *(_mean(part.values) for part in parts))
 
 
 def _floors(recorded: Recorded) -> dict[int, float]:
-    found: dict[int, float] = {}
+    floors: dict[int, float] = {}
     for (step, _, phase, _), parts in recorded.parts.items():
         if phase == GRADIENT:
             largest = max(float(np.abs(part.values).max(initial=0.0)) for part in parts)
-            found[step] = max(found.get(step, 0.0), FLOOR * largest)
-    return found
+            floors[step] = max(floors.get(step, 0.0), FLOOR * largest)
+    return floors
 
 
 def _mean(values: Array) -> float:
-    """Return the root mean square of all entries."""
     return norm_of(values) / math.sqrt(max(1, values.size))
 
 
-def _apart(one: Placed, other: Placed) -> Floats:
-    """Return how far any copy of each entry is from the other recording."""
-    return np.maximum(distances(one.whole(), other), distances(other.whole(), one))
+def _apart(own: Placed, other: Placed) -> Floats:
+    return np.maximum(distances(own.whole(), other), distances(other.whole(), own))
 
 
-def _largest(one: Placed, other: Placed) -> Floats:
-    return np.maximum(np.abs(one.whole()), np.abs(other.whole())).astype(np.float64)
+def _largest(own: Placed, other: Placed) -> Floats:
+    return np.maximum(np.abs(own.whole()), np.abs(other.whole())).astype(np.float64)
 
 
 def _largest_update(before: Pair, after: Pair) -> Floats:

@@ -48,11 +48,11 @@ class Placed:
         return sum(self._summands().values(), np.zeros(self.shape, np.float32))
 
     def _summands(self) -> dict[tuple[int, ...], Array]:
-        found: dict[tuple[int, ...], Array] = {}
+        summands: dict[tuple[int, ...], Array] = {}
         for part in reversed(self.parts):  # of copies the first is written last
-            values = found.setdefault(part.summand, np.zeros(self.shape, np.float32))
+            values = summands.setdefault(part.summand, np.zeros(self.shape, np.float32))
             values[np.ix_(*part.place)] = part.values
-        return found
+        return summands
 
     def by_rank(self) -> Iterator[tuple[int, Place, Array]]:
         """Yield for every rank its part of the whole, if its copies of summands are taken."""
@@ -148,10 +148,14 @@ def placed(
     """
     if "experts" in parts[0].about and _noted("experts", parts) != _noted("experts", others):
         return None, None  # rows in another order
-    one, two = _counterparts(parts), _counterparts(others)
-    alike = len({each.shape for each in (*one, *two)}) == 1
-    if len(one) == len(two) > 1 and alike and _noted("chunks", parts) == _noted("chunks", others):
-        return _stacked(one), _stacked(two)
+    own, theirs = _counterparts(parts), _counterparts(others)
+    alike = len({each.shape for each in (*own, *theirs)}) == 1
+    if (
+        len(own) == len(theirs) > 1
+        and alike
+        and _noted("chunks", parts) == _noted("chunks", others)
+    ):
+        return _stacked(own), _stacked(theirs)
     pairs = [
         (first, second)
         for first in _arrangements(parts, whole_shapes(others))
@@ -163,10 +167,10 @@ def placed(
 
 def _distance(pair: tuple[Placed, Placed]) -> float:
     """Return how far two tensors are from each other, but for the factor of a mean of a rank."""
-    one, other = pair
-    whole = one.whole()
+    own, other = pair
+    whole = own.whole()
     norm = norm_of(whole)
-    return min(apart(whole, other, norm, n).difference for n in {1.0, one.cuts / other.cuts})
+    return min(apart(whole, other, norm, n).difference for n in {1.0, own.cuts / other.cuts})
 
 
 def _counterparts(parts: Sequence[RecordedPart]) -> list[Placed]:
@@ -188,11 +192,10 @@ def _arrangements(parts: Sequence[RecordedPart], wholes: set[Shape]) -> Iterator
         return
     for groups in _groupings(parts):
         joined = (_joined(groups, whole) for whole in wholes)
-        yield from {one.shape: one for one in joined if one is not None}.values()
+        yield from {group.shape: group for group in joined if group is not None}.values()
 
 
 def _groupings(parts: Sequence[RecordedPart]) -> Iterator[list[Placed]]:
-    """Yield what groups of ranks may have together."""
     about = parts[0].about
     arranged = [groups_of(parts)]
     if len(about.get("group", ())) > 1 and "share" not in about:
@@ -206,26 +209,25 @@ def _groupings(parts: Sequence[RecordedPart]) -> Iterator[list[Placed]]:
 
 
 def _noted(what: str, parts: Sequence[RecordedPart]) -> list[Any]:
-    """Return what ranks have noted of the order of their rows."""
     return [part.about.get(what) for part in parts]
 
 
 def _by_contexts(groups: Sequence[Placed], parts: Sequence[RecordedPart]) -> Iterator[list[Placed]]:
     """Yield what context-parallel ranks may have together: copies, or chunks along a dimension."""
     about = {part.rank: part.about for part in parts}
-    found: dict[tuple[int, ...], list[Placed]] = {}
+    contexts: dict[tuple[int, ...], list[Placed]] = {}
     for group in groups:
-        found.setdefault(tuple(about[group.parts[0].rank]["context"]), []).append(group)
-    whole = all(len(members) == len(ranks) for ranks, members in found.items())
+        contexts.setdefault(tuple(about[group.parts[0].rank]["context"]), []).append(group)
+    whole = all(len(members) == len(ranks) for ranks, members in contexts.items())
     if not whole or len({group.shape for group in groups}) != 1:
         return
     yield [
-        replace(members[0], parts=tuple(part for one in members for part in one.parts))
-        for members in found.values()
+        replace(members[0], parts=tuple(part for member in members for part in member.parts))
+        for members in contexts.values()
     ]
     for dimension, length in enumerate(groups[0].shape):
         if length % len(about[parts[0].rank]["chunks"]) == 0:
-            yield [_of_chunks(members, about, dimension) for members in found.values()]
+            yield [_of_chunks(members, about, dimension) for members in contexts.values()]
 
 
 def _of_chunks(
@@ -234,35 +236,34 @@ def _of_chunks(
     """Return a sequence along a dimension of which each member has some chunks."""
     shape, own = list(members[0].shape), members[0].shape[dimension]
     shape[dimension] = own * len(members)
-    found = []
+    moved = []
     for member in members:
         chunks = about[member.parts[0].rank]["chunks"]
         held = np.arange(shape[dimension]).reshape(len(members) * len(chunks), -1)[chunks].ravel()
         for part in member.parts:
             place = list(part.place)
             place[dimension] = held[place[dimension]]
-            found.append(replace(part, place=tuple(place)))
-    return Placed(tuple(shape), tuple(found), len(members))
+            moved.append(replace(part, place=tuple(place)))
+    return Placed(tuple(shape), tuple(moved), len(members))
 
 
 def _stacked(groups: Sequence[Placed]) -> Placed:
-    """Return a tensor with the groups along a first dimension."""
-    found = [
+    stacked = [
         replace(part, place=(np.array([index]), *part.place), values=part.values[None])
         for index, group in enumerate(groups)
         for part in group.parts
     ]
-    return Placed((len(groups), *groups[0].shape), tuple(found))
+    return Placed((len(groups), *groups[0].shape), tuple(stacked))
 
 
 def _by_offsets(parts: Sequence[RecordedPart]) -> Placed:
-    found = []
+    offset = []
     for part in parts:
         pairs = zip(part.about["offset"], part.values.shape, strict=True)
         place = tuple(np.arange(start, start + size) for start, size in pairs)
         summand = tuple(part.about.get("summand", ()))
-        found.append(PlacedPart(part.rank, place, part.values, summand))
-    return Placed(tuple(parts[0].about["whole"]), tuple(found))
+        offset.append(PlacedPart(part.rank, place, part.values, summand))
+    return Placed(tuple(parts[0].about["whole"]), tuple(offset))
 
 
 def groups_of(parts: Sequence[RecordedPart]) -> list[Placed]:
@@ -298,19 +299,18 @@ def _alone(part: RecordedPart) -> Placed:
 
 
 def _of_group(members: Sequence[RecordedPart], dimension: int) -> Placed:
-    """Return what ranks have together that cut a dimension."""
     shape, size = list(members[0].values.shape), len(members)
     dimension %= len(shape)
     length, shape[dimension] = shape[dimension], shape[dimension] * size
     number = members[0].about.get("parts", 1)
     pieces = np.arange(shape[dimension]).reshape(number, size, -1)
-    found = []
+    shares = []
     for index, part in enumerate(members):
         place = [np.arange(each) for each in shape]
         share = part.about.get("share", (index, size))[0]
         place[dimension] = pieces[:, share].reshape(length)
-        found.append(PlacedPart(part.rank, tuple(place), part.values))
-    return Placed(tuple(shape), tuple(found))
+        shares.append(PlacedPart(part.rank, tuple(place), part.values))
+    return Placed(tuple(shape), tuple(shares))
 
 
 def _joined(groups: Sequence[Placed], whole: Shape) -> Placed | None:
@@ -329,13 +329,13 @@ def _joined(groups: Sequence[Placed], whole: Shape) -> Placed | None:
     cut = (*shape[:dimension], len(groups) * length, *shape[dimension + 1 :])
     if cut != whole:
         return None
-    found = []
+    joined = []
     for index, group in enumerate(groups):
         for part in group.parts:
             place = list(part.place)
             place[dimension] = place[dimension] + index * length
-            found.append(PlacedPart(part.rank, tuple(place), part.values))
-    return Placed(whole, tuple(found), cuts * len(groups))
+            joined.append(PlacedPart(part.rank, tuple(place), part.values))
+    return Placed(whole, tuple(joined), cuts * len(groups))
 
 
 def whole_shapes(parts: Sequence[RecordedPart]) -> set[Shape]:

@@ -23,11 +23,15 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 
 from mimokit.engine.parallel import chunks_of_rank, cut_by_marks, is_cut, is_expert
 from mimokit.engine.rounding import nudge_weights
-from mimokit.result_files import WatchFile, whole_file
-
-BEFORE, FORWARD, BACKWARD, GRADIENT, WEIGHT = (
-    "weight before", "forward", "backward", "gradient", "weight",
-)  # fmt: skip
+from mimokit.extras.foreign_loops.recording import (
+    BACKWARD,
+    BEFORE,
+    FORWARD,
+    GRADIENT,
+    WEIGHT,
+    WatchFile,
+)
+from mimokit.result_files import whole_file
 
 Groups = Mapping[str, dist.ProcessGroup]
 
@@ -94,8 +98,6 @@ def _new_recording() -> str:
 
 
 class _Recorder:
-    """The tensors of a rank and what is known of each."""
-
     def __init__(self, model: torch.nn.Module, steps: int, groups: dict[str, Any]) -> None:
         self.calls, self.step, self._call = 0, 0, 0
         self._model, self._steps, self._groups = model, steps, groups
@@ -122,7 +124,6 @@ class _Recorder:
             yield module.register_forward_hook(partial(self._after, operation))
 
     def _name(self, path: str) -> str:
-        """Return the name of a module or parameter in the whole model."""
         parts = path.split(".")
         paths = (".".join(parts[: count + 1]) for count in range(len(parts)))
         numbered = [self._numbers.get(of, part) for of, part in zip(paths, parts, strict=True)]
@@ -236,20 +237,19 @@ def _of_torch(optimizer: Any) -> list[torch.optim.Optimizer]:
     inside = getattr(optimizer, "chained_optimizers", None) or [
         getattr(optimizer, "optimizer", None)
     ]
-    found = [one for each in inside for one in _of_torch(each)]
-    if not found:
+    optimizers = [inner for each in inside for inner in _of_torch(each)]
+    if not optimizers:
         raise TypeError(
             f"watch got a {type(optimizer).__name__} as optimizer; give one of torch's, or of "
             "Megatron's."
         )
-    return found
+    return optimizers
 
 
 _KEYS = ("step", "call", "operation", "phase")
 
 
 def _plain(name: str) -> str:
-    """Return a name without what wrappers put in front of it."""
     parts = name.split(".")
     parts = parts[1:] if parts[0] == "module" else parts
     return ".".join(part for part in parts if part not in ("_orig_mod", "_fsdp_wrapped_module"))
@@ -257,7 +257,9 @@ def _plain(name: str) -> str:
 
 def _of_placements(tensor: DTensor) -> dict[str, Any]:
     """Return where the local part of a DTensor lies; of a sum that is not complete its summand."""
-    placements = [Replicate() if one.is_partial() else one for one in tensor.placements]
+    placements = [
+        Replicate() if placement.is_partial() else placement for placement in tensor.placements
+    ]
     _, offset = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, placements)
     summand = [
         index
@@ -309,7 +311,6 @@ def _as_given(tensor: torch.Tensor, given: Any) -> torch.Tensor:
 
 
 def _cut_of_output(module: torch.nn.Module, groups: Groups) -> dict[str, Any]:
-    """Return how the output of one of Megatron's layers is cut."""
     cut = type(module).__name__ == "ColumnParallelLinear" and not module.gather_output
     if not cut or "tp" not in groups:
         return {}
@@ -328,17 +329,15 @@ def _share(dimension: int, group: dist.ProcessGroup, parts: int = 1) -> dict[str
 
 
 def _of_groups(groups: Groups) -> dict[str, Any]:
-    """Return what the groups of a rank say of all its tensors."""
-    found: dict[str, Any] = {}
+    about: dict[str, Any] = {}
     if "tp" in groups:
-        found["group"] = dist.get_process_group_ranks(groups["tp"])
+        about["group"] = dist.get_process_group_ranks(groups["tp"])
     if "pp" in groups:
-        found["stage"] = groups["pp"].rank()
-    return found
+        about["stage"] = groups["pp"].rank()
+    return about
 
 
 def _of_sequence(groups: Groups) -> dict[str, Any]:
-    """Return which chunks of a sequence a rank has."""
     if "cp" not in groups or groups["cp"].size() == 1:
         return {}
     chunks = chunks_of_rank(groups["cp"].size(), groups["cp"].rank(), causal=True)
@@ -362,11 +361,11 @@ def numbers_in_whole(model: torch.nn.Module) -> dict[str, str]:
 
     Megatron notes these numbers in the modules; their names have those on the rank.
     """
-    found: dict[str, str] = {}
+    numbers: dict[str, str] = {}
     for path, module in model.named_modules():
         number = getattr(module, "layer_number", None)
         if path.rpartition(".")[2].isdigit() and isinstance(number, int):
-            found[path] = str(number - 1)  # Megatron counts from 1
+            numbers[path] = str(number - 1)  # Megatron counts from 1
         for place, expert in enumerate(getattr(module, "local_expert_indices", None) or ()):
-            found[f"{path}.experts.local_experts.{place}"] = str(expert)
-    return found
+            numbers[f"{path}.experts.local_experts.{place}"] = str(expert)
+    return numbers

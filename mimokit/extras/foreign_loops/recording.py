@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import safe_open
-
-from mimokit.result_files import WatchFile
 
 Key = tuple[int, int, str, str]
 """Step, call of the model, phase, operation."""
@@ -23,6 +22,17 @@ BEFORE, FORWARD, BACKWARD, GRADIENT, WEIGHT = PHASES = (
 OF_CALLS = (FORWARD, BACKWARD)
 
 Array = NDArray[np.float32]
+
+
+class WatchFile(StrEnum):
+    """The files of a recording of `mimokit.watch`, for every rank."""
+
+    INDEX = "rank-{}.json"
+    TENSORS = "rank-{}.safetensors"
+
+    def of_rank(self, rank: int) -> str:
+        """Return the name of the file of a rank."""
+        return self.value.format(rank)
 
 
 @dataclass(frozen=True)
@@ -109,7 +119,6 @@ class Recorded:
 
 
 def _is_inside(name: str, outer: str) -> bool:
-    """Whether a name is that of a module, or of something inside of it."""
     return name == outer or name.startswith(f"{outer}.")
 
 
@@ -126,7 +135,7 @@ def read_recording(folder: Path) -> Recorded:
             "again with mimokit.watch."
         )
     world = _index(first)
-    found: dict[Key, list[RecordedPart]] = {}
+    tensors_of: dict[Key, list[RecordedPart]] = {}
     for rank in range(world["world_size"]):
         index = folder / WatchFile.INDEX.of_rank(rank)
         tensors = folder / WatchFile.TENSORS.of_rank(rank)
@@ -148,10 +157,10 @@ def read_recording(folder: Path) -> Recorded:
                     "again with mimokit.watch."
                 )
             key = seam["step"], seam["call"], seam["phase"], seam["operation"]
-            found.setdefault(key, []).append(RecordedPart(rank, stored[seam["tensor"]], seam))
-    found = {key: _of_one_stage(key, parts) for key, parts in found.items()}
+            tensors_of.setdefault(key, []).append(RecordedPart(rank, stored[seam["tensor"]], seam))
+    tensors_of = {key: _of_one_stage(key, parts) for key, parts in tensors_of.items()}
     return Recorded(
-        found, world["steps"], world["seed"], tuple(world["drops"]), world["world_size"]
+        tensors_of, world["steps"], world["seed"], tuple(world["drops"]), world["world_size"]
     )
 
 
@@ -177,11 +186,6 @@ _SEAM = {
 
 
 def _index(path: Path) -> dict[str, Any]:
-    """Return what a rank has written of its tensors.
-
-    Raises:
-        ValueError: it is not whole, or something else.
-    """
     try:
         about = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, OSError) as error:
@@ -199,18 +203,12 @@ def _index(path: Path) -> dict[str, Any]:
 
 
 def _has(about: Any, kinds: dict[str, type]) -> bool:
-    """Whether a value is a mapping with such entries."""
     return isinstance(about, dict) and all(
         isinstance(about.get(name), kind) for name, kind in kinds.items()
     )
 
 
 def _tensors(path: Path) -> tuple[dict[str, Array], str]:
-    """Return the tensors of a rank by their names, and the recording that they are of.
-
-    Raises:
-        ValueError: the file cannot be read.
-    """
     try:
         with safe_open(path, "numpy") as file:
             names = file.keys()

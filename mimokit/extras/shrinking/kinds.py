@@ -36,7 +36,6 @@ def kinds_of(plan: LayoutPlan) -> frozenset[str]:
 
 
 def _groups(ranks: ModuleRanks) -> Iterator[str]:
-    """Yield the axes along which a module has several ranks, and what its experts span."""
     experts = ranks.expert_view()
     sizes = {axis: ranks.size_of(str(axis)) for axis in GRID_AXES}
     sizes |= {axis: experts.size_of(str(axis)) for axis in EXPERT_GRID_AXES}

@@ -79,7 +79,6 @@ def _made_small(config: ExperimentConfig, wanted: frozenset[str]) -> ExperimentC
 
 
 def _kinds(config: ExperimentConfig) -> frozenset[str]:
-    """Return the kinds of a layout; none if it is not valid."""
     try:
         return kinds_of(plan_checked(checked_config(config.model_copy(deep=True).finalize())))
     except (ConfigError, ValueError):
@@ -130,7 +129,6 @@ def _most_microbatches(config: ExperimentConfig, sizes: Mapping[str, Sizes]) -> 
 
 
 def _layouts(config: ExperimentConfig, most: int, fewest: int) -> Iterator[dict[str, Sizes]]:
-    """Yield the sizes of all modules; see `_sizes`."""
     model = config.model
     old = model.module_parallelisms
     if model.deployment_mode == "homogeneous":

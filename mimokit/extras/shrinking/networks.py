@@ -40,7 +40,6 @@ def with_small_networks(config: ExperimentConfig, accepts: Accepts) -> Experimen
 def _first(
     config: ExperimentConfig, accepts: Accepts, candidates: Iterator[ExperimentConfig]
 ) -> ExperimentConfig:
-    """Return the first candidate that is accepted; the config itself if none is."""
     return next((candidate for candidate in candidates if accepts(candidate)), config)
 
 
@@ -80,7 +79,6 @@ def _groups(network: ModuleArchitecture, heads: int) -> dict[str, int]:
 
 
 def _experts(network: ModuleArchitecture) -> dict[str, int]:
-    """Return the widths of experts, and of latent attention."""
     fields = {
         field: LATENT
         for field in ("moe_ffn_hidden_size", "moe_shared_expert_intermediate_size")
@@ -104,7 +102,6 @@ def _few_tokens(config: ExperimentConfig, name: str) -> Iterator[ExperimentConfi
 
 
 def _inputs(network: ModuleArchitecture) -> Iterator[tuple[dict[str, int], float]]:
-    """Yield sizes of inputs of an encoder, and their share of its tokens."""
     if network.mel_bins is not None:
         for positions in _divisors(network.seq_length):
             if positions >= 4 * network.merge_size:
@@ -133,7 +130,6 @@ def _short(config: ExperimentConfig) -> Iterator[ExperimentConfig]:
 
 
 def _few_words(config: ExperimentConfig) -> Iterator[ExperimentConfig]:
-    """Yield a small vocabulary, with special tokens behind it."""
     model, data = config.model, config.data
     network = model.module_architectures[model.llm_module_name]
     if network.vocab_size <= 2 * WORDS:

@@ -68,7 +68,7 @@ class ShrunkReport(Report):
 
     def _rows(self) -> Iterator[list[str]]:
         for layout, report in zip(self.layouts, self.reports, strict=False):
-            differing = sum(one.differs for one in report.compared)
+            differing = sum(tensor.differs for tensor in report.compared)
             yield [
                 layout.name, str(layout.total_world_size), _sizes(layout),
                 str(len(report.compared)), str(differing),
@@ -96,7 +96,6 @@ def explain_shrunk(
 
 
 def _sizes(layout: ExperimentConfig) -> str:
-    """Return the sizes of all modules that are not 1."""
     words = []
     for name, module in layout.model.module_parallelisms.items():
         sizes = {axis: getattr(module, CONFIG_FIELDS[axis]) for axis in SHOWN_AXES}
