@@ -37,6 +37,7 @@ check: setup
 	$(BIN)/ruff format --check .
 	@sh make/types.sh $(BIN)/mypy
 	$(BIN)/lint-imports
+	@$(BIN)/python -m tests.budget_of_lines > /dev/null
 	$(BIN)/python -m tests.changed
 
 # What is claimed, and all rooms without engines: tests/circles.py.

@@ -6,6 +6,7 @@ with a reason at its line.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -75,5 +76,7 @@ if __name__ == "__main__":
     known = modules_in(*PACKAGES)
     for room, lines in sorted(lines_per_room(known).items()):
         print(f"{room:32}{lines:9,}")
-    for what, lines in counted(known).items():
+    totals = counted(known)
+    for what, lines in totals.items():
         print(f"{what:32}{lines:9,} of {BUDGETS[what]:9,}")
+    sys.exit("\n".join(over_budget(totals)) or None)
