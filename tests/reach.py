@@ -145,7 +145,8 @@ def _home(modules: Mapping[str, Module], module: str, name: str) -> Place:
         return f"{module}.{name}", BODY
     if name in modules[module].parts:
         return module, name
-    if name in modules[module].lazy:
-        return _home(modules, modules[module].lazy[name], name)
+    home = modules[module].lazy.get(name, module)
+    if home != module:
+        return _home(modules, home, name)
     imports = modules[module].parts[BODY].imports
     return _home(modules, *imports[name]) if name in imports else (module, BODY)
