@@ -11,12 +11,12 @@ import statistics
 from typing import Any
 
 import mimokit
-from benchmarks.prediction_here import timed_steps
 from benchmarks.training_speed import ROOT
 from mimokit.cluster import EngineCluster
 from mimokit.config import ExperimentConfig
 from mimokit.config_files import config_from_mapping, load_experiment_config
 from mimokit.planning.types import LayoutPlan
+from mimokit.samples import Sample, to_wire
 
 RANKS = 4
 SAMPLES = 16
@@ -42,13 +42,15 @@ def config_of(data_parallel: int) -> ExperimentConfig:
 
 def seconds_per_step(plan: LayoutPlan, config: ExperimentConfig) -> tuple[float, float]:
     """Return seconds and CPU seconds of a step on this rank, samples included."""
+    from mimokit import cluster
+    from mimokit.engine.calibration import step_times
     from mimokit.engine.replicas.world import replica_world
 
+    def emit(sample: Sample) -> None:
+        cluster.emit(to_wire(sample))
+
     with replica_world(plan) as (own, peers):
-        stamps = timed_steps(own, config, peers)
-    (begun, begun_cpu), (ended, ended_cpu) = stamps[WARMUP - 1], stamps[-1]
-    taken = len(stamps) - WARMUP
-    return (ended - begun) / taken, (ended_cpu - begun_cpu) / taken
+        return step_times(own, config, emit, WARMUP, peers)
 
 
 def rows() -> list[dict[str, Any]]:

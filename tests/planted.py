@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from mimokit.cluster import EngineCluster
 
 FEWER_MEASUREMENTS = {
-    seams.ROUNDS: 2,
     seams.REPEATS: 2,
     seams.SECONDS_PER_SIZE: 0.01,
     seams.CPU_ROWS: (64, 256),

@@ -31,7 +31,6 @@ LONGEST_FIRST = (
     "tests/layout_search/test_oracle.py",
     "tests/notebooks/test_plan_a_layout.py",
     "tests/charts/test_charts.py",
-    "tests/prediction/calibration/test_fit.py",
     "tests/layout_search/test_answers.py",
     "tests/charts/test_run_charts.py",
     "tests/layout_search/test_readers_agree.py",

@@ -108,7 +108,6 @@ SWAP_HALVES = "mimokit.architecture.huggingface.weight_tensors.WeightTensors.swa
 ADD_MERGER = "mimokit.architecture.huggingface.qwen_vision_tensors._add_merger"
 
 # How often a calibration measures, and how much.
-ROUNDS = "mimokit.engine.calibration.measure.ROUNDS"
 REPEATS = "mimokit.engine.calibration.collectives.REPEATS"
 SECONDS_PER_SIZE = "mimokit.engine.calibration.timing.SECONDS_PER_SIZE"
 CPU_ROWS = "mimokit.engine.calibration.timing.CPU_ROWS"
@@ -137,7 +136,6 @@ SAVED_ANSWERS = "mimokit_widgets.layout_planner.saved_answers"
 FINAL_PICTURE = "mimokit_widgets.live_monitor.final_picture"
 
 # Plans and predictions.
-LEAST_SHARD_BYTES = "mimokit.planning.bridges.plan.LEAST_SHARD_BYTES"
 CHECK_LAYOUT = "mimokit.prediction.prediction.check_layout"
 SEARCH = "mimokit.layout_search.search"
 

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from mimokit.analysis.trace import write_trace as write_trace
     from mimokit.analysis.trace_times import bubbles as bubbles
     from mimokit.analysis.trace_times import planned_steps as planned_steps
-    from mimokit.analysis.trace_times import predicted_steps as predicted_steps
     from mimokit.analysis.trace_times import simulate_as_measured as simulate_as_measured
     from mimokit.analysis.trace_times import traced_iteration as traced_iteration
 else:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,8 +12,8 @@ from mimokit.analysis.runs import Runs
 from mimokit.analysis.step_figures import step_figures
 from mimokit.analysis.table_file import records
 from mimokit.config import ConfigError, ExperimentConfig
-from mimokit.prediction import predict, predict_shared
-from mimokit.prediction.calibration import Calibration, load_calibration
+from mimokit.prediction import predict
+from mimokit.prediction.hardware import load_hardware
 
 if TYPE_CHECKING:
     from mimokit.prediction.task import HardwareSource
@@ -98,27 +96,24 @@ PLANNED_COLUMNS = (
 """Columns of `planned_against_measured`; times are seconds of a step."""
 
 
-def planned_against_measured(
-    runs: Runs, hardware: Calibration | HardwareSource | None = None
-) -> pd.DataFrame:
+def planned_against_measured(runs: Runs, hardware: HardwareSource | None = None) -> pd.DataFrame:
     """Predict the step of every run from its config.yaml, and put the measured median next to it.
 
     Args:
-        hardware: a calibration of the machine that the runs were on, or the file of one: then ranks
-            share its cores. Or a GPU, as in `mimokit.predict`. None takes the GPU of each config,
-            which is right only for runs on such GPUs.
+        hardware: as in `mimokit.predict`: the file that `mimokit.calibrate` wrote on the machine
+            of the runs, or a GPU. None takes the GPU of each config, which is right only for runs
+            on such GPUs.
 
     Returns:
         PLANNED_COLUMNS, a row per run that was measured and can be predicted; `error` is the
         prediction over the median minus 1. `attrs["left_out"]` says of the others why.
 
     Raises:
-        ValueError: the runs were on CPUs and a calibration does not exist.
+        ValueError: the runs were on CPUs and no hardware is given.
     """
-    known = _calibration(hardware)
-    if known is None and hardware is None and runs.runs["accelerators"].isna().all():
+    if hardware is None and runs.runs["accelerators"].isna().all():
         raise ValueError(
-            "The runs were on CPUs, whose speed no shipped file says; give the calibration that "
+            "The runs were on CPUs, whose speed no shipped file says; give the hardware file that "
             "mimokit.calibrate wrote on this machine, or a GPU to predict for."
         )
     measured = compare(runs, metric="total_time").table.set_index("name")
@@ -129,7 +124,7 @@ def planned_against_measured(
             left_out[name] = "no step was measured"
             continue
         try:
-            planned, low, high = _predicted(runs.config(name), known, hardware)
+            planned, low, high = predicted_step(runs.config(name), hardware)
         except (ConfigError, ValueError) as error:
             left_out[name] = str(error).splitlines()[0]
             continue
@@ -138,14 +133,13 @@ def planned_against_measured(
         rows.append((name, modes[name], planned, low, high, *interval, planned / interval[0] - 1))
     table = pd.DataFrame(rows, columns=list(PLANNED_COLUMNS))
     table.attrs["left_out"] = left_out
-    table.attrs["how"] = "predicted for " + (
-        "the calibrated machine" if known is not None else f"{hardware or 'the GPU of each config'}"
-    )
+    name = load_hardware(hardware).name if hardware else "the GPU of each config"
+    table.attrs["how"] = f"predicted for {name}"
     return table
 
 
 def predicted_step(
-    config: ExperimentConfig, hardware: Calibration | HardwareSource | None = None
+    config: ExperimentConfig, hardware: HardwareSource | None = None
 ) -> tuple[float, float, float]:
     """Predict the seconds of a step, with the ends of their band.
 
@@ -155,11 +149,12 @@ def predicted_step(
     Raises:
         ValueError: the config cannot be predicted for this hardware.
     """
-    return _predicted(config, _calibration(hardware), hardware)
+    prediction = predict(config, gpu=hardware)
+    return prediction.seconds, prediction.low, prediction.high
 
 
 def predicted_if_known(
-    config: ExperimentConfig, hardware: Calibration | HardwareSource | None = None
+    config: ExperimentConfig, hardware: HardwareSource | None = None
 ) -> tuple[float, float, float] | None:
     """Predict as `predicted_step`, for the hardware of the config where none is given.
 
@@ -178,26 +173,3 @@ def predicted_if_known(
         if hardware is not None:
             raise
         return None
-
-
-def _calibration(hardware: object) -> Calibration | None:
-    if isinstance(hardware, Calibration):
-        return hardware
-    if isinstance(hardware, str | Path) and os.path.isfile(hardware):
-        try:
-            return load_calibration(Path(hardware))
-        except ConfigError:
-            return None
-    return None
-
-
-def _predicted(
-    config: ExperimentConfig,
-    known: Calibration | None,
-    hardware: Calibration | HardwareSource | None,
-) -> tuple[float, float, float]:
-    if known is not None:
-        seconds = predict_shared(config, known.costs, known.cores).seconds
-        return seconds, seconds, seconds
-    prediction = predict(config, gpu=hardware)  # type: ignore[arg-type]
-    return prediction.seconds, prediction.low, prediction.high

@@ -1,8 +1,7 @@
-"""A trace against plan and prediction: what stages took, and when they idled."""
+"""A trace against its plan: what stages took, and when they idled."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
@@ -11,11 +10,10 @@ import pandas as pd
 from mimokit.planning.pipeline import PipelinePlan
 from mimokit.planning.schedule import Timeline, simulate
 from mimokit.planning.types import LayoutPlan
-from mimokit.prediction.local_cpu import SharedPrediction, Span
-from mimokit.step_kinds import COMPUTATIONS, MODULE_PHASES, StepKind
+from mimokit.step_kinds import COMPUTATIONS, StepKind
 
 STEP_TIME_COLUMNS = ("rank", "name", "module", "microbatch", "start", "stop")
-"""Columns of planned and predicted steps, as charts read them."""
+"""Columns of planned steps, as charts read them."""
 BUSY = {str(kind): str(kind.busy) for kind in StepKind if kind.busy is not None}
 """Step name -> forward or backward, for the steps in which a rank is busy."""
 
@@ -128,27 +126,6 @@ def _planned_rows(timeline: Timeline, pipeline: PipelinePlan) -> Iterator[tuple[
                         *(rank, action.kind, module, action.microbatch),
                         *(interval.start, interval.stop),
                     )
-
-
-def predicted_steps(prediction: SharedPrediction) -> pd.DataFrame:
-    """Return the predicted steps of every rank, waiting included.
-
-    Columns are those of `traced_iteration` that charts need: rank, name, module, microbatch, start
-    and stop (seconds since the start of the step). Module and micro-batch are None except for
-    forward and backward passes, which a rank does in the order of the micro-batches.
-    """
-    passes: Counter[tuple[int, Span]] = Counter()
-    rows: list[tuple[object, ...]] = []
-    for placed in sorted(prediction.spans, key=lambda span: (span.rank, span.start)):
-        if placed.span.kind not in MODULE_PHASES:
-            rows.append((placed.rank, placed.span.kind, None, None, placed.start, placed.stop))
-            continue
-        number = passes[placed.rank, placed.span]
-        passes[placed.rank, placed.span] += 1
-        rows.append(
-            (placed.rank, placed.span.kind, placed.span.module, number, placed.start, placed.stop)
-        )
-    return pd.DataFrame(rows, columns=list(STEP_TIME_COLUMNS))
 
 
 def bubbles(trace: pd.DataFrame, plan: LayoutPlan) -> pd.DataFrame:

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from mimokit.charts._pareto import pareto as pareto
     from mimokit.charts._phases import module_phases as module_phases
     from mimokit.charts._phases import phases as phases
-    from mimokit.charts._phases import predicted_phases as predicted_phases
     from mimokit.charts._phases import step_parts as step_parts
     from mimokit.charts._pipeline_timeline import pipeline_timeline as pipeline_timeline
     from mimokit.charts._proof import proof as proof
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     from mimokit.charts._report import report as report
     from mimokit.charts._seams import seams as seams
     from mimokit.charts._tensor_difference import tensor_difference as tensor_difference
-    from mimokit.charts._trace import trace_over_prediction as trace_over_prediction
     from mimokit.charts._trace import trace_timeline as trace_timeline
     from mimokit.charts._weight_map import weight_map as weight_map
 else:

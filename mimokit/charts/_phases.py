@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
@@ -13,10 +13,8 @@ from mimokit.charts import _axes, _palette
 from mimokit.charts._axes import MILLISECONDS, MOST_RANKS, inline, layered, need, records, titled
 from mimokit.charts._part_colors import part_colors, phase_colors, phase_key
 from mimokit.prediction import PART_WORDS, Prediction
-from mimokit.prediction.local_cpu import SharedPrediction
 from mimokit.units import counted
 
-SIDES = ("predicted", "measured")
 SECONDS_FROM = 2.0
 """Steps that take as long have an axis in seconds."""
 
@@ -93,69 +91,6 @@ def module_phases(parts: pd.DataFrame) -> alt.Chart:
         f"Parts of a step of {counted(len(names), 'run')}, by module and phase",
         height=alt.Step(22),
     )
-
-
-def predicted_phases(
-    runs: Mapping[str, tuple[SharedPrediction, pd.DataFrame]], warmup_iterations: int = 0
-) -> alt.Chart:
-    """Return two stacked bars per layout, predicted above measured, in milliseconds.
-
-    Parts are phases, mean over ranks. On both sides, a phase includes its waiting for other ranks.
-
-    Args:
-        runs: name of a layout -> (its prediction, the step table of its run).
-
-    Raises:
-        ValueError: there is no run, or a table lacks a column.
-    """
-    if not runs:
-        raise ValueError("The chart predicted_phases needs at least one run.")
-    modules: list[str] = []
-    for _, steps in runs.values():
-        need(steps, "predicted_phases", "iteration", "total_time")
-        modules += [name for name in module_names(steps) if name not in modules]
-    colors = phase_colors(modules)
-    rows = [
-        {"layout": name, "side": side, "key": key, "order": list(colors).index(key), "ms": ms}
-        for name, (prediction, steps) in runs.items()
-        for side, parts in zip(
-            SIDES, (_predicted(prediction), _measured(steps, warmup_iterations)), strict=True
-        )
-        for key, ms in parts.items()
-    ]
-    bars = _axes.stacked(
-        rows,
-        _milliseconds(),
-        alt.Y("side:N", title=None, sort=list(SIDES)),
-        _axes.parts("key", rows, colors, columns=5),
-        ["layout:N", "side:N", "key:N", alt.Tooltip("ms:Q", format=".1f")],
-    )
-    header = alt.Header(labelAngle=0, labelAlign="left", labelLimit=320)
-    return titled(
-        bars.encode(row=alt.Row("layout:N", title=None, sort=list(runs), header=header)),
-        "Predicted and measured step",
-        "mean over ranks; light: forward, full: backward; waiting included",
-        "Predicted and measured time of a step by phase, per layout",
-        height=alt.Step(18),
-    )
-
-
-def _predicted(prediction: SharedPrediction) -> dict[str, float]:
-    return {
-        phase_key(module, phase): MILLISECONDS * seconds
-        for (module, phase), seconds in prediction.phases().items()
-    }
-
-
-def _measured(steps: pd.DataFrame, warmup_iterations: int) -> dict[str, float]:
-    times = phase_times(steps, warmup_iterations)
-    ranks = times["rank"].nunique()
-    milliseconds: dict[str, float] = {}
-    for row in records(times):
-        key = phase_key(row["module"], row["phase"])
-        mean = MILLISECONDS * float(row["seconds"]) / ranks
-        milliseconds[key] = milliseconds.get(key, 0.0) + mean
-    return milliseconds
 
 
 def step_parts(predictions: Prediction | Sequence[Prediction]) -> alt.LayerChart:

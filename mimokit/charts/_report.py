@@ -42,7 +42,6 @@ from mimokit.tables import html_table
 from mimokit.units import counted, listed
 
 if TYPE_CHECKING:
-    from mimokit.prediction.calibration import Calibration
     from mimokit.prediction.task import HardwareSource
 
 MOST_EXPLAINED = 40
@@ -78,7 +77,7 @@ def report(
     metric: str = "tokens_per_sec",
     *,
     by: str = "run",
-    hardware: Calibration | HardwareSource | None = None,
+    hardware: HardwareSource | None = None,
 ) -> str:
     """Return a page about runs: tables, comparison, explanations, charts and problems.
 

@@ -1,4 +1,4 @@
-"""What every rank did over time; below it, what was planned or predicted."""
+"""What every rank did over time; below it, what was planned."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mimokit.charts._axes import MILLISECONDS, inline, layered, need, records, t
 from mimokit.step_kinds import COMPUTATIONS, Phase, StepKind
 from mimokit.units import counted
 
-MEASURED, PLANNED, PREDICTED = "measured", "planned", "predicted"
+MEASURED, PLANNED = "measured", "planned"
 WAITING = "messages, reduction and waiting"
 _WORK = tuple(map(str, COMPUTATIONS))
 _CLASSES = {str(kind): str(kind.color) for kind in StepKind}
@@ -39,24 +39,6 @@ def trace_timeline(
         f"pipeline takes {span:,.1f} ms, planned {plan:,.1f} ms"
     )
     return _bars({MEASURED: measured, PLANNED: planned}, title, subtitle)
-
-
-def trace_over_prediction(
-    measured: pd.DataFrame, predicted: pd.DataFrame, title: str = "One iteration"
-) -> alt.LayerChart:
-    """Return the steps of every rank as measured and, below each, as predicted, on one axis.
-
-    Args:
-        measured: one iteration, from `mimokit.analysis.traced_iteration`.
-        predicted: from `mimokit.analysis.predicted_steps`.
-    """
-    for table in (measured, predicted):
-        need(table, "trace_over_prediction", "rank", "name", "module", "start", "stop")
-    subtitle = (
-        f"of two bars the upper is measured, {_length(measured):,.1f} ms, the lower predicted, "
-        f"{_length(predicted):,.1f} ms"
-    )
-    return _bars({MEASURED: measured, PREDICTED: predicted}, title, subtitle)
 
 
 def _bars(kinds: Mapping[str, pd.DataFrame], title: str, subtitle: str) -> alt.LayerChart:

@@ -40,7 +40,7 @@ def analyze(
     ] = "run",
     hardware: Annotated[
         str | None,
-        typer.Option(help="GPU, hardware file or calibration to predict for, in the page."),
+        typer.Option(help="GPU or hardware file to predict for, in the page."),
     ] = None,
     as_json: Json = False,
 ) -> None:

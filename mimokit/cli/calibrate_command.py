@@ -20,8 +20,9 @@ def calibrate(
         str, typer.Option(help="The GPU that they ran on, or a hardware file.")
     ] = "h100",
     software: Annotated[
-        str, typer.Option(help="The training stack that they ran with.")
-    ] = "megatron-bridge",
+        str | None,
+        typer.Option(help="The training stack that they ran with; by default megatron-bridge."),
+    ] = None,
     save: Annotated[
         str | None, typer.Option(help="A new file, for --software of predict and search.")
     ] = None,

@@ -182,7 +182,7 @@ def predict(
             imported.layout,
             imported.workload,
             gpu=gpu or supposed.chosen_gpu,
-            software=software or supposed.chosen_software,
+            software=software or supposed.software,
             price_per_gpu_hour=supposed.price_per_gpu_hour,
         )
     if as_json:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+import statistics
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,9 +13,14 @@ from mimokit.cluster import EngineCluster
 from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.config.runtime import MEASURED_PRECISIONS
 from mimokit.experiment import on_rank
-from mimokit.prediction.calibration import Calibration, fit_calibration, merge, save_calibration
+from mimokit.planning.layout import plan_layout
+from mimokit.prediction.calibration import Calibration, fit_calibration, merge
+from mimokit.prediction.calibration.cores import WARMUP, config_of, trainings
+from mimokit.prediction.calibration.measurements import StepTime
+from mimokit.prediction.hardware import save_hardware
 from mimokit.progress import shown
 from mimokit.samples import CalibrationSample, from_wire
+from mimokit.units import counted
 
 DEFAULT_PATH = "this-machine.json"
 
@@ -27,11 +34,11 @@ def calibrate(
 ) -> Calibration:
     """Measure the performance of a cluster's ranks, and write it to a hardware file.
 
-    All engines measure at once, as they do in training: matrix products, memory bandwidth,
-    collectives over 2, 4, 8, … ranks, and the pieces of a training step. If ranks share cores,
-    pieces and collectives are measured again on 2, 4, … of the engines while the others sleep. This
-    takes less than half a minute on 8 engines of an idle laptop. With CUDA, matrix products are
-    timed with events on the device.
+    All engines measure at once, as they do in training: matrix products, memory bandwidth, and
+    collectives over 2, 4, 8, … ranks. Where ranks compute on a CPU, small trainings on 1, 2, 4, …
+    of the engines follow, for what steps cost besides rates and how many cores ranks get. This
+    takes half a minute on 8 engines of an idle laptop. With CUDA, matrix products are timed with
+    events on the device.
 
     One engine, as on a machine with one GPU, measures no links: the file serves layouts of one rank
     until its `domain` and `network` are written by hand.
@@ -39,13 +46,13 @@ def calibrate(
     Args:
         path: of the file, `this-machine.json` by default. `predict(..., hardware=path)` takes it,
             and so does `runtime.hardware` of a config, for the utilisation of a run.
-        precision: fp32, bf16 or fp16: products and attention are measured in it alone. None: in
-            fp32 and bf16; what hardware has once for all precisions is that of bf16 on a GPU, of
-            fp32 on a CPU.
+        precision: fp32, bf16 or fp16: products and attention are measured in it alone; on a CPU
+            fp32 besides, in which small trainings compute. None: in fp32 and bf16; what hardware
+            has once for all precisions is that of bf16 on a GPU, of fp32 on a CPU.
         progress: called with a line before each measurement; None: a bar shows what is measured.
 
     Returns:
-        The fitted constants, with the residuals of every fit; `print` shows them.
+        The hardware, with the residuals of every fit; `print` shows them.
 
     Raises:
         ConfigError: an unknown precision, or a path that does not end in .json.
@@ -62,10 +69,23 @@ def calibrate(
 
     with shown("calibrating", wanted=progress is None) as bar:
         tell = progress or partial(bar.update, None)
-        measured = cluster.run(
+        ranks = cluster.run(
             on_rank.calibrate_rank, precision, world_size=len(cluster), on_sample=hear
         )
-    return save_calibration(fit_calibration(merge(measured)), target)
+        steps = list(_trained(cluster, tell)) if ranks[0].shares_cores else []
+    fitted = fit_calibration(merge(ranks, steps))
+    return replace(fitted, path=save_hardware(fitted.hardware, target))
+
+
+def _trained(cluster: EngineCluster, tell: Callable[[str], None]) -> Iterator[StepTime]:
+    """Yield the steps of small trainings on some of the engines, and on all of them."""
+    for training in trainings(len(cluster)):
+        tell(f"calibrating: {counted(training.ranks, 'rank')} that train, {training}")
+        config, world = config_of(training), training.ranks
+        plan = plan_layout(config)
+        times = cluster.run(on_rank.calibrate_steps, plan, config, WARMUP, world_size=world)
+        wall, cpu = (statistics.fmean(clock) for clock in zip(*times, strict=True))
+        yield StepTime(training, wall, cpu)
 
 
 def _check(precision: str | None, path: str) -> None:

@@ -300,6 +300,13 @@ def calibrate_rank(precision: str | None) -> RankMeasurements:
     return measure(_send, precision)
 
 
+def calibrate_steps(plan: LayoutPlan, config: ExperimentConfig, warmup: int) -> tuple[float, float]:
+    """Train on this rank; return the seconds and CPU seconds of a step."""
+    from mimokit.engine.calibration import step_times
+
+    return step_times(plan, config, _send, warmup)
+
+
 def open_stepper(
     name: str,
     plan: LayoutPlan,

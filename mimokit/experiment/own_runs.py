@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from mimokit.config import PredictionConfig
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.prediction.hardware import Hardware, load_hardware
 from mimokit.prediction.own_runs import Adjusted, OwnRun, adjust, read_runs
-from mimokit.prediction.step_time import Software, load_software
+from mimokit.prediction.step_time import Software
 from mimokit.prediction.step_time.software import save_software
-from mimokit.prediction.task import HardwareSource, task_of
+from mimokit.prediction.task import HardwareSource, chosen_software, task_of
 
 Source = str | os.PathLike[str]
 
@@ -19,7 +20,7 @@ def calibrate_from(
     runs: Source,
     gpu: HardwareSource = "h100",
     *,
-    software: str | Software = "megatron-bridge",
+    software: str | Software | None = None,
     save: Source | None = None,
 ) -> Adjusted:
     """Adjust the constants of a training stack to own runs, inside the bounds of their sources.
@@ -27,8 +28,9 @@ def calibrate_from(
     Args:
         runs: a CSV (`mimokit.prediction.own_runs.read_runs` has its columns), or folders of
             results.
-        gpu: that the runs were on.
-        software: the stack that they ran with; its constants are the prior.
+        gpu: that the runs were on, or the hardware file that `calibrate` wrote there.
+        software: the stack that they ran with; its constants are the prior. None: megatron-bridge,
+            on CPUs mimokit's own.
         save: a file to write, for `software=` of `predict` and `search`.
 
     Returns:
@@ -37,7 +39,8 @@ def calibrate_from(
     Raises:
         ConfigError: the runs cannot be read, their units are wrong, or there is a single one.
     """
-    hardware, stack = load_hardware(gpu), load_software(software)
+    hardware = load_hardware(gpu)
+    stack = chosen_software(software, PredictionConfig(), hardware)
     path = Path(runs)
     read = read_runs if path.suffix == ".csv" else _folders
     found = adjust(read(path, hardware, stack), stack)

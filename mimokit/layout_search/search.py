@@ -111,7 +111,7 @@ def search(
         workload=work,
         gpus=gpus,
         hardware=chosen,
-        software=chosen_software(software, section),
+        software=chosen_software(software, section, chosen),
         objective=objective,
         constraints=constraints or Constraints(),
         price_per_gpu_hour=chosen_price(price_per_gpu_hour, section),

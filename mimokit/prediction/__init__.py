@@ -3,7 +3,6 @@
 from mimokit.prediction.advice import advise
 from mimokit.prediction.deployment_modes import LayoutCost
 from mimokit.prediction.layout import Layout
-from mimokit.prediction.local_cpu.prediction import predict_shared
 from mimokit.prediction.network import (
     Link,
     Network,
@@ -37,7 +36,6 @@ __all__ = [
     "costs_of",
     "layout_cost",
     "predict",
-    "predict_shared",
     "predict_strategy",
     "predict_timeline",
     "step_flops",

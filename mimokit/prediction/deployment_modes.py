@@ -28,6 +28,7 @@ class LayoutCost:
         memory: bytes of the fullest rank.
         bridge: the part that moves outputs between modules.
         bubble: the part in which the busiest stage waits.
+        slower: by what factor ranks that share cores slow each other down.
     """
 
     seconds: Numbers
@@ -36,6 +37,7 @@ class LayoutCost:
     bridge: Numbers
     bubble: Numbers
     update: Numbers
+    slower: Numbers = 1.0
 
 
 def homogeneous(language: LanguageCost, encoders: Sequence[EncoderCost]) -> LayoutCost:

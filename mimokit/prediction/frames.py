@@ -13,11 +13,12 @@ from mimokit.config import ConfigError, ExperimentConfig, Problem
 from mimokit.planning.frames import FrameCost, FrameForecast, FrameLinks, forecast_frames
 from mimokit.planning.frames.batch_frames import BatchFrames, batch_frames
 from mimokit.planning.types import LayoutPlan
-from mimokit.prediction.hardware import Hardware, load_hardware
+from mimokit.prediction.hardware import Hardware
 from mimokit.prediction.module_costs import encoder_cost
-from mimokit.prediction.step_time import load_software
 from mimokit.prediction.task import (
     PredictionTask,
+    chosen_hardware,
+    chosen_software,
     layout_of_config,
     section_of,
     system_of,
@@ -57,13 +58,13 @@ def timed(
 def _task(config: ExperimentConfig, world_size: int) -> PredictionTask:
     """Return the task of a config that has been checked; see `task_of`."""
     section, workload = section_of(config), workload_of_config(config, world_size)
-    hardware, software = load_hardware(section.chosen_gpu), load_software(section.chosen_software)
+    hardware = chosen_hardware(None, None, section)
     model = model_of_config(config.model, config.name)
     return PredictionTask(
         model=model,
         layout=layout_of_config(config, world_size),
         workload=workload,
-        system=system_of(hardware, software, workload, model),
+        system=system_of(hardware, chosen_software(None, section, hardware), workload, model),
     )
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.config.runtime import PRECISION_OF_RUNS, RuntimeConfig
-from mimokit.prediction.calibration import calibration_of, load_calibration
 from mimokit.prediction.hardware import Hardware, hardware_names, load_hardware
 
 _OTHER_BOARDS = re.compile(r"\b(h100|h200)\b.*\b(pcie|nvl)\b")
@@ -17,8 +15,7 @@ _OTHER_BOARDS = re.compile(r"\b(h100|h200)\b.*\b(pcie|nvl)\b")
 def peak_of_hardware(runtime: RuntimeConfig, world_size: int) -> float | None:
     """Return the FLOP/s of one rank at most on `runtime.hardware`; None if that is not given.
 
-    What `calibrate` measured on a CPU is the peak of a core. Ranks that have fewer cores than they
-    are on a host share them.
+    What `calibrate` measured on a CPU is the peak of a core, which ranks may share.
 
     Raises:
         ConfigError: the hardware does not exist, or its peak in the run's precision is not known.
@@ -34,13 +31,12 @@ def peak_of_hardware(runtime: RuntimeConfig, world_size: int) -> float | None:
             f"run computes in; those have: {known}."
         )
         raise ConfigError([Problem("runtime", "hardware", source, sentence)])
-    return hardware.peak_flops[precision] * _share_of_a_core(hardware, Path(source), world_size)
+    return peak_of_rank(hardware, precision, world_size)
 
 
-def _share_of_a_core(hardware: Hardware, path: Path, world_size: int) -> float:
-    if not calibration_of(path).is_file():
-        return 1.0
-    return min(1.0, load_calibration(path).cores / min(world_size, hardware.domain_ranks))
+def peak_of_rank(hardware: Hardware, precision: str, ranks: int) -> float:
+    """Return the FLOP/s of one of several ranks at most, which may share cores."""
+    return hardware.peak_flops[precision] / max(1.0, float(hardware.ranks_per_core(ranks)))
 
 
 def peak_of_device(name: str | None, precision: str | None = None) -> float | None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from mimokit.architecture.modules import DecoderHead, LanguageModel, Model
 from mimokit.config.errors import refuse_if_any
+from mimokit.config.runtime import DeploymentMode
 from mimokit.planning.layout import ConfigSource
 from mimokit.prediction.band import band_of
 from mimokit.prediction.deployment_modes import (
@@ -30,8 +31,10 @@ from mimokit.prediction.module_costs import (
     language_in_flight,
 )
 from mimokit.prediction.network import waiting_seconds_of_replicas
+from mimokit.prediction.peak import peak_of_rank
 from mimokit.prediction.pipeline import simulated_passes
 from mimokit.prediction.result import Prediction
+from mimokit.prediction.shared_cores import on_shared_cores
 from mimokit.prediction.step_time import Software, System
 from mimokit.prediction.task import HardwareSource, PredictionTask, task_of
 from mimokit.prediction.validity import check_layout, check_links, check_precision, misplaced
@@ -93,16 +96,21 @@ def predict_task(task: PredictionTask) -> Prediction:
     at_once = task.layout.encoder_microbatches
     if at_once is not None:
         task = replace(task, workload=replace(task.workload, encoder_microbatches=at_once))
-    model, layout, workload, system = task.model, task.layout, task.workload, task.system
-    check_precision(system.hardware, workload)
+    model, layout, workload = task.model, task.layout, task.workload
+    hardware = task.system.hardware
+    check_precision(hardware, workload)
     check_layout(model, layout, workload)
-    check_links(system.hardware, layout.gpus)
+    check_links(hardware, layout.gpus)
+    system = replace(task.system, hardware=hardware.with_ranks(layout.gpus))
+    task = replace(task, system=system)
     language, encoders = costs_of(model, layout, workload, system)
-    cost = layout_cost(layout.mode, language, encoders, workload, system)
-    seconds = float(cost.seconds)
+    cost = _cost_in_mode(layout.mode, language, encoders, workload, system)
     exact = simulated_passes(layout, language, encoders, workload, system)
     if exact is not None:
-        seconds += exact - float(cost.seconds - cost.update)
+        closed = float(cost.seconds - cost.update)
+        cost = replace(cost, seconds=float(cost.seconds) + (exact - closed))
+    cost = on_shared_cores(cost, layout.mode, language, encoders, workload, system)
+    seconds = float(cost.seconds)
     band, why = band_of(language_of(model), system)
     tflops = step_flops(model, workload) / seconds / layout.gpus
     return Prediction(
@@ -116,7 +124,7 @@ def predict_task(task: PredictionTask) -> Prediction:
         capacity=system.hardware.memory_bytes,
         tokens_per_second=workload.tokens / seconds,
         tflops_per_gpu=tflops / 1e12,
-        utilisation=tflops / system.hardware.peak_flops[workload.precision],
+        utilisation=tflops / peak_of_rank(system.hardware, workload.precision, layout.gpus),
         dollars_per_million_tokens=_dollars(task, seconds),
         precision=workload.precision,
         exchange_seconds=None
@@ -164,13 +172,24 @@ def costs_of(
 
 
 def layout_cost(
-    mode: str,
+    mode: DeploymentMode,
     language: LanguageCost,
     encoders: list[EncoderCost],
     workload: Workload,
     system: System,
 ) -> LayoutCost:
-    """Return the cost of a layout in a deployment mode."""
+    """Return the cost of a layout, in closed form."""
+    cost = _cost_in_mode(mode, language, encoders, workload, system)
+    return on_shared_cores(cost, mode, language, encoders, workload, system)
+
+
+def _cost_in_mode(
+    mode: DeploymentMode,
+    language: LanguageCost,
+    encoders: list[EncoderCost],
+    workload: Workload,
+    system: System,
+) -> LayoutCost:
     if mode == "homogeneous":
         return homogeneous(language, encoders)
     if mode == "colocated":
@@ -181,6 +200,7 @@ def layout_cost(
 def _parts(language: LanguageCost, cost: LayoutCost, seconds: float) -> dict[str, float]:
     parts = {name: float(value) for name, value in vars(language.step.work).items()}
     parts["pipeline"] = float(language.step.pipeline)
+    parts = {name: value * float(cost.slower) for name, value in parts.items()}
     for name in ("encoder", "bridge", "update"):
         parts[name] = float(np.asarray(getattr(cost, name)))
     rest = seconds - sum(parts.values())

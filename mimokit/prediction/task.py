@@ -28,6 +28,7 @@ from mimokit.prediction.memory.states import (
 )
 from mimokit.prediction.step_time import Software, System, load_software
 from mimokit.prediction.step_time.recipe import recipe_of
+from mimokit.prediction.step_time.software import MIMOKIT
 from mimokit.prediction.validity import check_calibrated, check_price
 from mimokit.prediction.workload import EncoderInput, Workload, frame_pattern, language_of
 
@@ -88,7 +89,7 @@ def task_of(
         workload = workload_of_config(config, world_size)
         model = model_of_config(config.model, config.name)
     chosen = chosen_hardware(hardware, gpu, section)
-    stack = chosen_software(software, section)
+    stack = chosen_software(software, section, chosen)
     system = system_of(chosen, stack, workload, model)
     price = chosen_price(price_per_gpu_hour, section)
     return PredictionTask(model, layout, workload, system, price, replicas)
@@ -142,12 +143,18 @@ def chosen_hardware(
     return load_hardware(section.chosen_gpu if chosen is None else chosen)
 
 
-def chosen_software(software: str | Software | None, section: PredictionConfig) -> Software:
+def chosen_software(
+    software: str | Software | None, section: PredictionConfig, hardware: Hardware
+) -> Software:
     """Return the training stack of the argument, or else that of the section.
+
+    On CPUs it is mimokit's own where neither names one.
 
     Raises:
         ConfigError: it is unknown.
     """
+    if software is None and section.software is None and hardware.cores is not None:
+        return MIMOKIT
     return load_software(section.chosen_software if software is None else software)
 
 

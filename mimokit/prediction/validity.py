@@ -33,6 +33,7 @@ from mimokit.config.runtime import DeploymentMode
 from mimokit.prediction.hardware import Hardware
 from mimokit.prediction.layout import Layout, connected
 from mimokit.prediction.step_time import Software
+from mimokit.prediction.step_time.software import MIMOKIT
 from mimokit.prediction.workload import Workload, language_of, modules_of
 from mimokit.units import counted
 
@@ -218,11 +219,17 @@ def _most_inner_layers(model: Model) -> int:
 
 
 def check_calibrated(software: Software, hardware: Hardware) -> None:
-    """Refuse a training stack whose constants come from runs on another GPU.
+    """Refuse a training stack whose constants come from runs on another GPU, or from CPUs.
 
     Raises:
         ConfigError: with both names.
     """
+    if software.name == MIMOKIT.name and hardware.cores is None:
+        sentence = (
+            f"Software '{software.name}': it was measured on CPUs, and {hardware.name} is none; "
+            "take another stack, or a hardware file that mimokit.calibrate wrote on CPUs."
+        )
+        raise ConfigError([Problem("prediction", "software", software.name, sentence)])
     if software.gpu and software.gpu != hardware.name:
         sentence = (
             f"Software '{software.name}': it was calibrated on {software.gpu}, and the prediction "

@@ -14,7 +14,6 @@ from mimokit.analysis import (
     TraceFileError,
     bubbles,
     planned_steps,
-    predicted_steps,
     read_trace,
     samples_to_trace,
     simulate_as_measured,
@@ -23,7 +22,6 @@ from mimokit.analysis import (
 )
 from mimokit.charts import _palette, _renderer
 from mimokit.planning.schedule import simulate
-from mimokit.prediction.local_cpu import RankSpan, SharedPrediction, Span
 from mimokit.samples import StepSample, TraceSample
 from tests.charts.pictures import faults
 from tests.layouts import digits_config
@@ -162,28 +160,6 @@ def test_the_chart_has_both_timelines_on_one_axis():
     assert {row["kind"] for row in alone.data.values} == {"measured"}
     for drawn in (chart, alone):
         assert faults(str(_renderer.svg(drawn.to_dict()))) == []
-
-
-def test_the_trace_lies_over_the_prediction_on_one_axis():
-    spans = [
-        *(RankSpan(rank, Span(None, "load"), 0.0, 0.1) for rank in range(4)),
-        RankSpan(0, Span("images", "forward"), 0.1, 0.6),
-        *(RankSpan(rank, Span("language_module", "backward"), 0.6, 0.9) for rank in range(1, 4)),
-        RankSpan(3, Span(None, "report"), 0.9, 1.0),
-    ]
-    prediction = SharedPrediction("made up", 1.0, 2.0, (0.5,) * 4, 1.0, {}, tuple(spans))
-    trace = traced_iteration(samples_to_trace(_samples()))
-    chart = charts.trace_over_prediction(trace, predicted_steps(prediction))
-    lower = [row for row in chart.data.values if row["kind"] == "predicted"]
-    assert len(lower) == len(spans)
-    assert len(chart.data.values) == len(trace) + len(spans)
-    assert {row["key"] for row in lower} == {
-        *("data", "images forward", "language_module backward"),
-        "messages, reduction and waiting",
-    }
-    assert max(row["stop"] for row in lower) == 1000
-    assert "the lower predicted, 1,000.0 ms" in chart.to_dict()["title"]["subtitle"]
-    assert faults(str(_renderer.svg(chart.to_dict()))) == []
 
 
 def test_without_a_pipeline_no_timeline_is_planned():

@@ -196,11 +196,11 @@ def test_tokens_are_those_of_the_steps_so_far(runs: Runs) -> None:
 
 
 def test_without_a_calibration_nothing_is_planned_for_cpus(runs: Runs) -> None:
-    with pytest.raises(ValueError, match="give the calibration that"):
+    with pytest.raises(ValueError, match="give the hardware file that"):
         planned_against_measured(runs)
     table = planned(runs)
     assert set(table["run"]) == set(RUNS)
-    assert table.attrs["how"] == "predicted for the calibrated machine"
+    assert table.attrs["how"] == "predicted for one of 8 ranks on x86_64"
     assert table["error"].to_list() == pytest.approx(
         (table["planned"] / table["measured"] - 1).to_list()
     )

@@ -32,7 +32,6 @@ from mimokit.config.text_file import read_text_file
 from mimokit.config.yaml_file import MOST_CHARACTERS, MOST_IN_A_LINE, MOST_LEVELS, MOST_VALUES
 from mimokit.config_files import config_from_mapping, load_experiment_config
 from mimokit.config_files.loading import _stand_in
-from mimokit.prediction.calibration import load_calibration
 from mimokit.prediction.hardware import load_hardware
 from tests.config.sections import network, only, problems, put, sections
 from tests.rows import each
@@ -202,7 +201,7 @@ def test_a_parent_that_is_no_file_of_a_config(
         check("/dev/zero", "symbolic links")
 
 
-READERS = (from_hf, read_layout_file, load_hardware, load_calibration)
+READERS = (from_hf, read_layout_file, load_hardware)
 
 
 @pytest.mark.parametrize("read", READERS, ids=lambda read: read.__name__)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -35,7 +34,6 @@ from mimokit.planning.checkpoints import (
     layout_json,
     read_checkpoint,
 )
-from mimokit.prediction.calibration import calibration_of, load_calibration
 from mimokit.prediction.hardware import load_hardware
 from tests.analysis.planted_runs import Planted, write_run
 from tests.fuzzing.layouts import check_layout, random_layout
@@ -143,16 +141,6 @@ def _hugging_face(random: Random, folder: Path) -> None:
 def _hardware(random: Random, folder: Path) -> None:
     text = _json_mutant(random, _trees("mimokit/prediction/hardware/gpus/*.json"))
     load_hardware(_write(folder / "gpu.json", text))
-
-
-def _calibration(random: Random, folder: Path) -> None:
-    calibrated = FIXTURES / "first_release" / "calibration" / "this-machine.json"
-    beside = calibration_of(calibrated)
-    for file in (calibrated, beside):
-        shutil.copy(file, folder)
-    chosen = random.choice((calibrated, beside))
-    _write(folder / chosen.name, _json_mutant(random, [json.loads(chosen.read_text())]))
-    load_calibration(folder / calibrated.name)
 
 
 def _bridge(random: Random, folder: Path) -> None:
@@ -277,7 +265,6 @@ READERS = (
     Reader("Bridge Python", _bridge),
     Reader("Megatron-LM arguments", _megatron),
     Reader("hardware", _hardware),
-    Reader("calibrations", _calibration),
     Reader("results", _results, (ConfigError, RunFolderError, ValueError)),
     Reader("sweep.json", _sweep),
     Reader("checkpoints", _checkpoint),

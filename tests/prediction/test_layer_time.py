@@ -31,7 +31,7 @@ from mimokit.prediction.step_time.layer import layer_terms, layer_time
 from mimokit.prediction.step_time.products import product_seconds
 from mimokit.prediction.step_time.recipe import Recipe
 from mimokit.prediction.step_time.system import HALF
-from tests.prediction.calibration.synthetic_machine import Machine
+from tests.prediction.test_calibration import Machine
 from tests.rows import rows
 
 H100 = load_hardware("h100")

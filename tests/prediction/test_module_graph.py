@@ -10,21 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import mimokit
 from mimokit.architecture import EncoderBranch
-from mimokit.architecture.from_config import modules_of_config
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import ConfigError
 from mimokit.planning.pipeline import ORDERS
 from mimokit.planning.schedule import one_forward_one_backward, plan_schedule, stage_graph
 from mimokit.prediction import Layout, Workload, costs_of, deployment_modes, layout_cost, predict
-from mimokit.prediction.local_cpu.step_costs import stored_on_rank
 from mimokit.prediction.memory import micro_batches_in_flight, stage_memory, total_bytes
 from mimokit.prediction.memory.stage import micro_batches_through
 from mimokit.prediction.paths import around
 from mimokit.prediction.pipeline import timed_pipeline
 from mimokit.prediction.prediction import predict_task
-from mimokit.prediction.task import PredictionTask, layout_of_config, task_of
+from mimokit.prediction.task import PredictionTask, task_of
 from mimokit.prediction.workload import modules_of
 from tests.layout_search.small import graph_model
 
@@ -145,19 +142,6 @@ def test_a_decoder_that_costs_nothing_changes_nothing() -> None:
     assert float(found.seconds) == float(other.seconds)
     # It held micro-batches for two more stages, which are given back.
     assert float(found.memory) == pytest.approx(float(other.memory))
-
-
-@pytest.mark.parametrize("name", ["adapter", "decoder"])
-def test_states_are_those_that_ranks_of_a_run_hold(name: str) -> None:
-    config = mimokit.load_experiment_config(f"configs/digits_{name}.yaml")
-    plan, layout = mimokit.plan(config), layout_of_config(config)
-    for module in modules_of_config(config.model):
-        sizes = layout.modules[module.name]
-        for place in range(sizes.pipeline):
-            rank = plan.modules[module.name].stage(place)[0]
-            held = stored_on_rank(config, plan, rank)[module.name].numbers
-            parts = stage_memory(module, sizes, 1, 1, place)
-            assert float(parts["weights"]) == 2 * held
 
 
 def test_shared_ranks_are_refused() -> None:

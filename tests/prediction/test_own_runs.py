@@ -91,8 +91,8 @@ def test_the_file_is_a_training_stack_of_its_gpu(tmp_path: Path) -> None:
 def test_a_stack_that_does_not_ship_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"there is no folder '.*absent'"):
         save_software(BRIDGE, BRIDGE.name, tmp_path / "absent" / "own.json")
-    with pytest.raises(ConfigError, match=r"'mimokit' is none of the stacks megatron-bridge, "):
-        save_software(BRIDGE, "mimokit", tmp_path / "own.json")
+    with pytest.raises(ConfigError, match=r"'my-stack' is none of the stacks megatron-bridge, "):
+        save_software(BRIDGE, "my-stack", tmp_path / "own.json")
     assert not list(tmp_path.iterdir())
     written_file = save_software(replace(BRIDGE, gpu=H100.name), BRIDGE.name, tmp_path / "own.json")
     kept = written_file.read_text()

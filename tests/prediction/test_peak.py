@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from mimokit.config import ConfigError, RuntimeConfig
-from mimokit.prediction import peak
-from mimokit.prediction.hardware import Hardware, load_hardware, save_hardware
+from mimokit.prediction.hardware import Cores, Hardware, load_hardware, save_hardware
 from mimokit.prediction.peak import peak_of_device, peak_of_hardware
 
 H100 = load_hardware("h100")
@@ -56,15 +55,10 @@ def test_hardware_without_the_precision_of_the_run_is_one_sentence(tmp_path: Pat
 
 @pytest.mark.parametrize(("ranks", "share"), [(1, 1.0), (2, 1.0), (4, 0.5), (16, 0.25)])
 def test_ranks_share_the_cores_that_were_calibrated(
-    ranks: int, share: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ranks: int, share: float, tmp_path: Path
 ) -> None:
     """Two cores, measured with eight ranks on a host: more ranks are on further hosts."""
-    file = save_hardware(_only("fp32", 1e11), tmp_path / "this-machine.json")
-    (tmp_path / "this-machine.calibration.json").write_text("{}")
-
-    class Calibrated:
-        cores = 2.0
-
-    monkeypatch.setattr(peak, "load_calibration", lambda path: Calibrated())
+    cores = Cores({1: 1.2, 2: 2.0, 8: 2.0}, 0.0, 0.0)
+    file = save_hardware(replace(_only("fp32", 1e11), cores=cores), tmp_path / "here.json")
     found = peak_of_hardware(RuntimeConfig(hardware=str(file)), ranks)
     assert found == pytest.approx(1e11 * share)

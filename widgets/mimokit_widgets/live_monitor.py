@@ -21,7 +21,6 @@ from mimokit_widgets.live.saved import STYLES, final_picture, remembered
 from mimokit_widgets.modules import joined_modules, joined_styles
 
 if TYPE_CHECKING:
-    from mimokit.prediction.calibration import Calibration
     from mimokit.prediction.task import HardwareSource
 
 SECONDS_FOR_COMPANY = 0.05
@@ -128,15 +127,13 @@ class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
         sync=True, to_json=lambda _, widget: widget._rows.history()
     )
 
-    def __init__(
-        self, run: Run, *, hardware: Calibration | HardwareSource | None = None, **options: Any
-    ) -> None:
+    def __init__(self, run: Run, *, hardware: HardwareSource | None = None, **options: Any) -> None:
         """Watch a run.
 
         Args:
-            hardware: to predict the step for, which is drawn as a line: a calibration of this
-                machine or its file, or a GPU. None takes `runtime.hardware`, and draws none
-                without it.
+            hardware: to predict the step for, which is drawn as a line: the file that
+                `mimokit.calibrate` wrote on this machine, or a GPU. None takes `runtime.hardware`,
+                and draws none without it.
         """
         modules = list(run.plan.modules)
         hues = module_colors(modules)

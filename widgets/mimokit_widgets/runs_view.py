@@ -18,7 +18,6 @@ from mimokit_widgets._widget import PersistentWidget
 from mimokit_widgets.modules import joined_modules
 
 if TYPE_CHECKING:
-    from mimokit.prediction.calibration import Calibration
     from mimokit.prediction.task import HardwareSource
 
 
@@ -75,7 +74,7 @@ class RunsView(PersistentWidget):
         *,
         baseline: str | None = None,
         metric: str | None = None,
-        hardware: Calibration | HardwareSource | None = None,
+        hardware: HardwareSource | None = None,
     ) -> None:
         """Show runs.
 
@@ -83,8 +82,8 @@ class RunsView(PersistentWidget):
             source: folders of runs, of sweeps or of results, or globs, one or several; a sweep or
                 its result; or runs that were loaded.
             baseline, metric: as in `mimokit.analysis.compare`.
-            hardware: to predict the steps for, which are drawn as lines: a calibration of the
-                machine that the runs were on or its file, or a GPU. None takes the
+            hardware: to predict the steps for, which are drawn as lines: the file that
+                `mimokit.calibrate` wrote on the machine of the runs, or a GPU. None takes the
                 `runtime.hardware` of each run, and draws none without it.
 
         Raises:

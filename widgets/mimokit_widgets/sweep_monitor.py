@@ -21,7 +21,6 @@ from mimokit_widgets.view_models.sweep_rows import (
 )
 
 if TYPE_CHECKING:
-    from mimokit.prediction.calibration import Calibration
     from mimokit.prediction.task import HardwareSource
 
 STYLES = ("shared.css", "sweep_monitor.css")
@@ -80,7 +79,7 @@ class SweepMonitor(PersistentWidget):
         self,
         sweep: Sweep,
         *,
-        hardware: Calibration | HardwareSource | None = None,
+        hardware: HardwareSource | None = None,
         **options: Any,
     ) -> None:
         """Show a sweep.

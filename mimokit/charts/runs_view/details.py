@@ -21,7 +21,6 @@ from mimokit.result_files import RunFile
 from mimokit.units import bytes_text, seconds_text
 
 if TYPE_CHECKING:
-    from mimokit.prediction.calibration import Calibration
     from mimokit.prediction.task import HardwareSource
 
 MOST_RANKS = 256
@@ -31,7 +30,7 @@ MOST_LANES = 64
 
 
 def run_figures(
-    runs: Runs, names: Sequence[str], hardware: Calibration | HardwareSource | None = None
+    runs: Runs, names: Sequence[str], hardware: HardwareSource | None = None
 ) -> dict[str, Any]:
     """Return run -> where its median step goes and what each of its ranks works, as JSON.
 
@@ -59,7 +58,7 @@ def run_figures(
 
 
 def _planned(
-    runs: Runs, names: Sequence[str], hardware: Calibration | HardwareSource | None
+    runs: Runs, names: Sequence[str], hardware: HardwareSource | None
 ) -> dict[str, list[float] | None]:
     planned: dict[str, list[float] | None] = {}
     problem: Exception | None = None

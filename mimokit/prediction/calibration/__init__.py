@@ -1,20 +1,6 @@
-"""Fits of measured seconds that describe a machine, with residuals."""
+"""A hardware file from what a cluster measured: rates, links, and the cores that ranks share."""
 
-from mimokit.prediction.calibration.calibration import (
-    Calibration,
-    calibration_of,
-    fit_calibration,
-    load_calibration,
-    save_calibration,
-)
+from mimokit.prediction.calibration.calibration import Calibration, fit_calibration
 from mimokit.prediction.calibration.measurements import RankMeasurements, merge
 
-__all__ = [
-    "Calibration",
-    "RankMeasurements",
-    "calibration_of",
-    "fit_calibration",
-    "load_calibration",
-    "merge",
-    "save_calibration",
-]
+__all__ = ["Calibration", "RankMeasurements", "fit_calibration", "merge"]

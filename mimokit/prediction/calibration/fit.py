@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.units import counted
 
-TRIALS = 200
-"""Random sets of rows that are tried for the start of a fit."""
 NEAR_SHARE, FEW_ROWS = 0.1, 4.0
 """Rows take part in a fit if their residual is within this share, widened by the second number
 divided by (rows - constants): a law through a few noisy rows is further from the others."""
@@ -44,11 +42,6 @@ class FittedLaw:
         """Mean absolute residual, including outliers."""
         return float(np.mean(np.abs(self.residuals)))
 
-    @property
-    def worst(self) -> str:
-        """Label of the row with the largest residual."""
-        return self.labels[int(np.argmax(np.abs(self.residuals)))]
-
     def __str__(self) -> str:
         text = (
             f"{self.name}: {self.mean_error:.0%} mean error over "
@@ -64,13 +57,13 @@ def fit_law(
     name: str,
     terms: Mapping[str, Sequence[float]],
     seconds: Sequence[float],
-    labels: Sequence[str] | None = None,
+    labels: Sequence[str],
 ) -> FittedLaw:
     """Fit seconds = sum of constant x term with constants of at least zero.
 
     Residuals are relative, so that short and long measurements have the same weight. The result is
-    the least-squares fit to the rows near the law that has most rows near it (RANSAC, Fischler and
-    Bolles 1981). Nearly half of the rows may be outliers.
+    the least-squares fit to the rows near the law through a few rows that has most rows near it
+    (Fischler and Bolles 1981). Nearly half of the rows may be outliers.
 
     Args:
         terms: term -> its value in each row.
@@ -84,12 +77,14 @@ def fit_law(
     relative = table / measured[:, None]
     constants = _constants(relative)
     residuals = relative @ constants - 1
+    spread = max(NORMAL_SPREAD * float(np.median(np.abs(residuals))), 1e-12)
+    limit = max(OUTLIER_SPREADS * spread, OUTLIER_SHARE)
     return FittedLaw(
         name,
-        dict(zip(terms, (float(value) for value in constants), strict=True)),
-        tuple(float(value) for value in residuals),
-        tuple(labels) if labels is not None else tuple(f"row {i}" for i in range(len(measured))),
-        _outliers(residuals),
+        dict(zip(terms, constants.tolist(), strict=True)),
+        tuple(residuals.tolist()),
+        tuple(labels),
+        tuple(np.flatnonzero(np.abs(residuals) > limit).tolist()),
     )
 
 
@@ -109,36 +104,18 @@ def _check(name: str, measured: Vector, terms: int) -> None:
 
 def _constants(relative: Vector) -> Vector:
     """Return constants >= 0 whose sums over the terms of most rows [rows, terms] are near one."""
-    # Slow to import, and only calibration needs it.
-    from sklearn import config_context
-    from sklearn.exceptions import UndefinedMetricWarning
-    from sklearn.linear_model import LinearRegression, RANSACRegressor
+    from scipy.optimize import nnls  # slow to import, and only calibration needs it
 
     rows, terms = relative.shape
     scale = np.maximum(np.abs(relative).max(axis=0), 1e-300)
     scaled, ones = relative / scale, np.ones(rows)
-    law = LinearRegression(fit_intercept=False, positive=True)
     near = NEAR_SHARE * (1 + FEW_ROWS / max(rows - terms, 1))
-    consensus = RANSACRegressor(
-        law, min_samples=terms, residual_threshold=near,
-        max_trials=TRIALS, stop_probability=1.0, random_state=0,
-    )  # fmt: skip
-    try:
-        # Checks of arguments in each trial take longer than the fits.
-        with (
-            config_context(assume_finite=True, skip_parameter_validation=True),
-            warnings.catch_warnings(),
-        ):
-            # The score of a law that is near a single row.
-            warnings.simplefilter("ignore", UndefinedMetricWarning)
-            law = consensus.fit(scaled, ones).estimator_
-    except ValueError:  # no law is near any row
-        law = law.fit(scaled, ones)
-    constants: Vector = law.coef_ / scale
+    best = (0, 0.0), np.ones(rows, dtype=bool)
+    for chosen in combinations(range(rows), terms):
+        missed = np.abs(scaled @ nnls(scaled[list(chosen)], ones[:terms])[0] - 1)
+        within = missed <= near
+        score = int(within.sum()), -float(np.square(missed[within]).sum())
+        if score > best[0]:
+            best = score, within
+    constants: Vector = nnls(scaled[best[1]], ones[best[1]])[0] / scale
     return constants
-
-
-def _outliers(residuals: Vector) -> tuple[int, ...]:
-    spread = max(NORMAL_SPREAD * float(np.median(np.abs(residuals))), 1e-12)
-    limit = max(OUTLIER_SPREADS * spread, OUTLIER_SHARE)
-    return tuple(int(i) for i in np.flatnonzero(np.abs(residuals) > limit))

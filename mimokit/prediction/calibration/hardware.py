@@ -17,7 +17,7 @@ def fit_hardware(measured: Measurements) -> tuple[Hardware, tuple[FittedLaw, ...
     if that is more: half widths count from there. The bandwidth of a link is that of its
     collectives, so the efficiency of links is 1. If all ranks share a host, or each has a separate
     host, there is only one kind of link, and it is used for both. One rank has no link: layouts of
-    several ranks are refused.
+    several ranks are refused. On shared cores the latency is that of each rank in a ring.
 
     What hardware has once for all precisions (the cost of a kernel, the half width, the share of
     attention) is that of the precision that was measured first.
@@ -88,10 +88,11 @@ def _half_width(law: FittedLaw) -> float:
 
 
 def _links(measured: Measurements) -> tuple[tuple[FittedLaw, ...], RankLink, RankLink]:
-    near = [timed for timed in measured.all_at_work.collectives if not timed.across]
-    far = [timed for timed in measured.all_at_work.collectives if timed.across]
-    inside = _link_law("links within a host", near) if near else None
-    between = _link_law("links between hosts", far) if far else None
+    near = [timed for timed in measured.collectives if not timed.across]
+    far = [timed for timed in measured.collectives if timed.across]
+    in_rings = bool(measured.steps)
+    inside = _link_law("links within a host", near, in_rings) if near else None
+    between = _link_law("links between hosts", far, in_rings) if far else None
     fits = tuple(fit for fit in (inside, between) if fit is not None)
     first = inside or between
     if first is None:
@@ -99,12 +100,12 @@ def _links(measured: Measurements) -> tuple[tuple[FittedLaw, ...], RankLink, Ran
     return fits, _link(first), _link(between or first)
 
 
-def _link_law(name: str, collectives: Sequence[CollectiveTime]) -> FittedLaw:
-    """Fit seconds = latency + bytes / bandwidth; an all-reduce is two gathers."""
-    turns = [2.0 if timed.kind == "all-reduce" else 1.0 for timed in collectives]
+def _link_law(name: str, collectives: Sequence[CollectiveTime], in_rings: bool) -> FittedLaw:
+    """Fit seconds = latency + bytes / bandwidth."""
+    latencies = [float(timed.turns * (timed.ranks - 1 if in_rings else 1)) for timed in collectives]
     return fit_law(
         name,
-        {"collective": turns, "byte": [timed.moved for timed in collectives]},
+        {"latency": latencies, "byte": [timed.moved for timed in collectives]},
         [timed.seconds for timed in collectives],
         [f"{timed.kind} of {timed.size} bytes over {timed.ranks}" for timed in collectives],
     )
@@ -112,4 +113,4 @@ def _link_law(name: str, collectives: Sequence[CollectiveTime]) -> FittedLaw:
 
 def _link(law: FittedLaw) -> RankLink:
     byte = law.constants["byte"]
-    return RankLink(bandwidth=1 / byte if byte > 0 else 1e15, latency=law.constants["collective"])
+    return RankLink(bandwidth=1 / byte if byte > 0 else 1e15, latency=law.constants["latency"])

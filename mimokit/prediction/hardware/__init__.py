@@ -2,6 +2,7 @@
 
 from mimokit.prediction.hardware.hardware import (
     UNKNOWN_LINK,
+    Cores,
     Efficiency,
     Hardware,
     RankLink,
@@ -12,6 +13,7 @@ from mimokit.prediction.hardware.hardware import (
 
 __all__ = [
     "UNKNOWN_LINK",
+    "Cores",
     "Efficiency",
     "Hardware",
     "RankLink",

@@ -12,11 +12,12 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 from pydantic import (
     ConfigDict,
     Field,
@@ -28,6 +29,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any, unknown_name
+from mimokit.config.rules.facts import Numbers
 from mimokit.config.yaml_file import read_yaml
 
 OUT_OF_BOUNDS = "out_of_bounds"
@@ -128,15 +130,39 @@ class Efficiency:
     __pydantic_config__ = _STRICT
 
 
+ByRanks = Mapping[Annotated[int, Field(ge=1)], Rate]
+
+
+@dataclass(frozen=True)
+class Cores:
+    """The cores of a host whose ranks compute on its CPU; rates are those of one core.
+
+    Attributes:
+        shared: ranks of a host that train -> CPU seconds per second that they get together.
+        latency: the same -> seconds of a rank's part in a collective; it is that of `domain` where
+            this is empty. Ranks that have a core each wait for each other's threads to wake up.
+        micro_batch: CPU seconds of a module per micro-batch, outside its layers.
+        step: CPU seconds of a rank per step, outside passes, gradients and optimizer.
+    """
+
+    shared: Annotated[ByRanks, Field(min_length=1)]
+    micro_batch: Seconds
+    step: Seconds
+    latency: ByRanks = field(default_factory=dict)
+
+    __pydantic_config__ = _STRICT
+
+
 @dataclass(frozen=True)
 class Hardware:
-    """One GPU (or CPU core) of a cluster and its links.
+    """One GPU of a cluster, or one core of its CPUs, and its links.
 
     Attributes:
         peak_flops: precision -> floating-point operations per second, dense.
         domain_ranks: ranks that the fast links (NVLink) connect.
         domain: link between ranks of a domain.
         network: link between domains, per rank.
+        cores: of a host, where ranks compute on its CPU; None: each rank has a device.
     """
 
     name: Text
@@ -148,6 +174,7 @@ class Hardware:
     network: RankLink
     efficiency: Efficiency
     sources: Mapping[str, Text] = field(default_factory=dict)
+    cores: Cores | None = None
 
     __pydantic_config__ = _STRICT
 
@@ -161,6 +188,30 @@ class Hardware:
         """Whether the links between ranks are known."""
         return UNKNOWN_LINK not in (self.domain, self.network)
 
+    def ranks_per_core(self, ranks: Numbers) -> Numbers:
+        """Return how many ranks a core has if so many train; 1 if they have devices."""
+        if self.cores is None:
+            return 1.0
+        shared: Numbers = self._here(ranks) / self._between(self.cores.shared, ranks)
+        return shared
+
+    def with_ranks(self, ranks: int) -> Hardware:
+        """Return the hardware with the latency that collectives have if so many ranks train."""
+        if self.cores is None or not self.cores.latency:
+            return self
+        link = replace(self.domain, latency=float(self._between(self.cores.latency, ranks)))
+        network = link if self.network == self.domain else self.network
+        return replace(self, domain=link, network=network)
+
+    def _here(self, ranks: Numbers) -> Numbers:
+        """Return how many of the ranks are on a host."""
+        return np.minimum(ranks, self.domain_ranks)
+
+    def _between(self, known: Mapping[int, float], ranks: Numbers) -> Numbers:
+        """Return a value between those of measured numbers of ranks; beyond them the nearest."""
+        value: Numbers = np.interp(self._here(ranks), *zip(*sorted(known.items()), strict=True))
+        return value
+
     @property
     def precisions(self) -> tuple[str, ...]:
         """Precisions that time can be predicted for."""
@@ -169,7 +220,8 @@ class Hardware:
 
 _FOLDER = Path(__file__).parent / "gpus"
 _SUFFIXES = (".json", ".yaml", ".yml")
-_RECORDS: Mapping[str, type[RankLink] | type[Efficiency]] = {
+_RECORDS: Mapping[str, type[RankLink] | type[Efficiency] | type[Cores]] = {
+    "cores": Cores,
     "domain": RankLink,
     "network": RankLink,
     "efficiency": Efficiency,
@@ -222,7 +274,8 @@ def _shipped_name(name: str) -> str:
 def save_hardware(hardware: Hardware, path: str | os.PathLike[str]) -> Path:
     """Write hardware to a JSON file that `load_hardware` reads, and return its path."""
     target = Path(path)
-    target.write_text(json.dumps(asdict(hardware), indent=2) + "\n", encoding="utf-8")
+    content = {name: value for name, value in asdict(hardware).items() if value is not None}
+    target.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     return target
 
 

@@ -125,7 +125,10 @@ def gathered(hardware: Hardware, volume: Numbers, ranks: Numbers, stride: Number
     moved = volume * (ranks - 1) / ranks
     inside = members_in_domain(hardware, ranks, stride)
     rate = _bandwidth(hardware, ranks, inside)
-    return TimedMessage(_latency(hardware, ranks, inside), moved, rate)
+    latency = _latency(hardware, ranks, inside)
+    if hardware.cores is not None:  # gloo passes pieces on from rank to rank
+        latency = latency * (ranks - 1)
+    return TimedMessage(latency, moved, rate)
 
 
 def ring(hardware: Hardware, volume: Numbers, ranks: Numbers, stride: Numbers) -> TimedMessage:
@@ -153,6 +156,8 @@ def sent(hardware: Hardware, volume: Numbers, distance: Numbers) -> TimedMessage
     fast = hardware.domain.bandwidth * hardware.efficiency.links
     slow = hardware.network.bandwidth * hardware.efficiency.network
     start = np.where(near, hardware.domain.latency, hardware.network.latency)
+    if hardware.cores is not None:  # a header goes ahead of the tensors
+        start = 2 * start
     return TimedMessage(start, volume, np.where(near, fast, slow))
 
 

@@ -141,10 +141,16 @@ MEGATRON_2021 = Software(
 bias, dropout and residual are one kernel each (2104.04473, sec. 4.2), attention is not. Sends
 between chunks wait: only megatron-core overlaps them (`overlap_p2p_comm`)."""
 
+MIMOKIT = Software("mimokit", fused_attention=False, fused_elementwise=False, overlaps_data=False)
+"""mimokit's own engine on CPUs: Megatron's local layers in fp32. What the host takes is part of the
+kernels, micro-batches and steps of the hardware file that `calibrate` writes."""
+
 _ALL = {
     stack.name: stack
-    for stack in (BRIDGE, BRIDGE_2025, BRIDGE_DROPPING, MEGATRON_CORE, MEGATRON_MIMO, MEGATRON_2021)
-}
+    for stack in (
+        BRIDGE, BRIDGE_2025, BRIDGE_DROPPING, MEGATRON_CORE, MEGATRON_MIMO, MEGATRON_2021, MIMOKIT
+    )
+}  # fmt: skip
 
 
 def software_names() -> tuple[str, ...]:

@@ -141,7 +141,7 @@ def end_factor(inputs: ModuleInput) -> float:
 
 def start_terms(system: System) -> tuple[Term, ...]:
     """Return what a stage does at the start of a micro-batch."""
-    each = system.software.host_micro_batch
+    each = system.micro_batch_start
     if not each:
         return ()
     piece = TimePiece(1.0, each, "micro-batches read and sent to ranks by the host")
@@ -288,6 +288,8 @@ def update_terms(
         (parameters.ordinary, sizes.replicas, sizes.tensor),
         (parameters.expert, sizes.expert_replicas, sizes.expert),
     ):
+        if hardware.cores is not None and not np.any(count):
+            continue
         reduce += gathered(hardware, system.gradient_bytes * count, ranks, stride).pieces(passes)
         collect += gathered(hardware, system.number_bytes * count, ranks, stride).pieces(gathers)
         owned = owned + count / np.where(cut, np.maximum(1, ranks / sizes.instances), 1)

@@ -74,6 +74,12 @@ class System:
         """Return the seconds of moving bytes through memory."""
         return moved / self.memory_rate
 
+    @property
+    def micro_batch_start(self) -> float:
+        """Seconds at the start of a micro-batch, of the host or of a core."""
+        cores = self.hardware.cores
+        return self.software.host_micro_batch + (0.0 if cores is None else cores.micro_batch)
+
     def operations(self, count: Numbers, precision: str | None = None) -> TimePiece:
         """Return the piece of operations of wide matrix products."""
         return TimePiece(

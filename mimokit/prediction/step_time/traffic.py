@@ -159,7 +159,10 @@ def gradient_terms(
     sharded = SHARDED_BYTES * (dense + layer.expert / sizes.expert)
     once = 2 * system.main_gradient_bytes * dense
     moved = system.moved(np.where(sizes.fully_sharded, sharded, once))
-    hidden = np.where(sizes.fully_sharded, 0.0, np.minimum(moved.seconds, products))
+    within = np.minimum(moved.seconds, products)
+    if system.hardware.cores is not None:  # a core does one after the other
+        within = 0.0
+    hidden = np.where(sizes.fully_sharded, 0.0, within)
     yield Term(
         "memory", "accumulation of gradients", moved.seconds - hidden,
         bytes=moved.amount, hidden=hidden, pieces=(moved,),

@@ -14,7 +14,6 @@ from mimokit.units import counted
 from mimokit_widgets.live.rows import WAITING
 
 if TYPE_CHECKING:
-    from mimokit.prediction.calibration import Calibration
     from mimokit.prediction.task import HardwareSource
 
 
@@ -48,9 +47,7 @@ def layout_in_words(plan: Any) -> str:
     return f"{words}: {modules}" if modules else words
 
 
-def predicted_for(
-    config: Any, hardware: Calibration | HardwareSource | None
-) -> dict[str, float | str] | None:
+def predicted_for(config: Any, hardware: HardwareSource | None) -> dict[str, float | str] | None:
     """Return the predicted seconds of a step with their band, as `predicted_if_known` does."""
     known = predicted_if_known(config, hardware)
     if known is None:

@@ -128,7 +128,7 @@ class BackgroundSearch:
             config,
             gpus=gpus,
             gpu=supposed.chosen_gpu,
-            software=supposed.chosen_software,
+            software=supposed.software,
             price_per_gpu_hour=supposed.price_per_gpu_hour,
             progress=self._progress,
             cancelled=self._cancelled.is_set,

@@ -60,7 +60,7 @@ def predicted(config: ExperimentConfig, plan: LayoutPlan, supposed: PredictionCo
 
     price = supposed.price_per_gpu_hour
     asked = asked_of(config, plan, supposed)
-    return predict(*asked, software=supposed.chosen_software, price_per_gpu_hour=price)
+    return predict(*asked, software=supposed.software, price_per_gpu_hour=price)
 
 
 class Verdicts:

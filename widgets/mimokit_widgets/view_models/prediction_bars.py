@@ -40,7 +40,7 @@ def prediction_bars(
     try:
         prediction = predicted(config, plan, supposed)
         asked = asked_of(config, plan, supposed)
-        timeline = predict_timeline(*asked, software=supposed.chosen_software)
+        timeline = predict_timeline(*asked, software=supposed.software)
     except ConfigError as error:
         return {**picture, "sentence": str(error), "fits": True}
     return {

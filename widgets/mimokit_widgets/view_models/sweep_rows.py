@@ -22,7 +22,6 @@ from mimokit.result_files import RunFile
 from mimokit.units import listed, seconds_text
 
 if TYPE_CHECKING:
-    from mimokit.prediction.calibration import Calibration
     from mimokit.prediction.task import HardwareSource
 
 COLUMNS = (
@@ -57,7 +56,7 @@ class RunMedians:
 class Medians:
     """Medians of experiments, read from the ends of their tables of metrics."""
 
-    def __init__(self, hardware: Calibration | HardwareSource | None = None) -> None:
+    def __init__(self, hardware: HardwareSource | None = None) -> None:
         """Remember for what hardware steps are predicted, as `predicted_if_known` takes it."""
         self._hardware = hardware
         self._rows: dict[Path, tuple[int, list[dict[str, str]]]] = {}
