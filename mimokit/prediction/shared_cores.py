@@ -48,7 +48,7 @@ def ranks_of(
     """Return the ranks of a layout."""
     if mode != "heterogeneous":
         return language.sizes.ranks
-    modules = (language, *language.decoders, *encoders)
+    modules: tuple[LanguageCost | EncoderCost, ...] = (language, *language.decoders, *encoders)
     return sum((module.sizes.ranks for module in modules), 0)
 
 

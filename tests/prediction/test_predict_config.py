@@ -254,30 +254,6 @@ def test_a_timeline_takes_the_same() -> None:
     assert found.seconds == predict(f"preset:{PRESET}", gpu="h100").seconds
 
 
-@rows(
-    "arguments, options, sentence",
-    ((load_model("llama-3-8b"),), {}, "a model needs a layout and a workload"),
-    (
-        (f"preset:{PRESET}", Layout("homogeneous", {"a": ParallelSizes()}), WORKLOAD),
-        {},
-        "an experiment has its own layout and workload; leave them out",
-    ),
-    (
-        (f"preset:{PRESET}",),
-        {"gpu": "h100", "hardware": "a100"},
-        "gpu is h100 and hardware is a100; they are the same, give one",
-    ),
-    ((f"preset:{PRESET}",), {"gpu": "h10"}, "h100"),
-    ((f"preset:{PRESET}",), {"software": "megatron"}, "megatron-core"),
-    ((f"preset:{PRESET}",), {"price_per_gpu_hour": -1.0}, "must be a number of at least 0"),
-)
-def test_what_cannot_be_predicted_is_refused(
-    arguments: tuple[Any, ...], options: dict[str, Any], sentence: str
-) -> None:
-    with pytest.raises(ConfigError, match=sentence):
-        predict(*arguments, **options)
-
-
 @rows("mode", "homogeneous", "colocated", "heterogeneous")
 def test_the_order_of_modules_does_not_matter(mode: Any) -> None:
     """The layout names its language module, and encoders are found by their names."""
@@ -302,9 +278,3 @@ def test_the_order_of_modules_does_not_matter(mode: Any) -> None:
     drawn = [predict_timeline(model, layout, workload) for layout in (last, first)]
     assert drawn[0] is not None
     assert drawn[0] == drawn[1]
-
-
-def test_a_language_module_without_sizes_is_refused() -> None:
-    layout = Layout("homogeneous", {"llama-3-8b": ParallelSizes()}, "words")
-    with pytest.raises(ConfigError, match="Module 'words': it is the language module"):
-        predict(load_model("llama-3-8b"), layout, WORKLOAD)

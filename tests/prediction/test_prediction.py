@@ -11,7 +11,6 @@ import pytest
 
 from mimokit.architecture import MultimodalModel, load_model
 from mimokit.architecture.parallel_sizes import ParallelSizes
-from mimokit.config import ConfigError
 from mimokit.config_files import load_preset
 from mimokit.prediction import Layout, Workload, predict
 from mimokit.prediction.module_costs import encoder_cost
@@ -59,36 +58,6 @@ def test_a_frozen_encoder_computes_backward_for_no_less_than_no_time() -> None:
         frozen = replace(task.workload, frozen=frozenset([branch.name]))
         cost = encoder_cost(branch, sizes, frozen, task.system)
         assert (np.asarray(cost.backward) >= 0).all()  # rounding made some -2.9e-17 s
-
-
-def test_a_missing_module_is_named() -> None:
-    alone = Layout("colocated", {llava().language.name: ParallelSizes(data=8)})
-    with pytest.raises(ConfigError, match="Module 'images': the layout has no sizes for it"):
-        predict(llava(), alone, WORKLOAD)
-
-
-@rows(
-    "modules, words",
-    ({}, "it has sizes of no module"),
-    ({"sound": ParallelSizes(), "images": ParallelSizes(), "x": ParallelSizes()}, "Module 'sound'"),
-    ({"images": ParallelSizes(), "x": ParallelSizes(tensor=0)}, "tensor is 0; it must be above"),
-    ({"images": ParallelSizes()}, "Module 'images': the layout has no sizes for it"),
-)
-def test_bad_layouts(modules: dict[str, ParallelSizes], words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        predict(llava(), Layout("colocated", modules), WORKLOAD)
-
-
-def test_unknown_hardware_offers_the_nearest() -> None:
-    chosen = layout("colocated", ParallelSizes(data=8), ParallelSizes(data=8))
-    with pytest.raises(ConfigError, match="h100"):
-        predict(llava(), chosen, WORKLOAD, "h10")
-
-
-def test_a_precision_the_hardware_lacks_is_refused() -> None:
-    chosen = layout("colocated", ParallelSizes(data=8), ParallelSizes(data=8))
-    with pytest.raises(ConfigError, match="fp16"):
-        predict(llava(), chosen, Workload(2048, 64, precision="fp8"), "a100")
 
 
 @rows("mode, context", *itertools.product(["homogeneous", "colocated", "heterogeneous"], [1, 2]))

@@ -1,10 +1,15 @@
-"""What a prediction refuses: one sentence each, that says what is wrong and what would be right."""
+"""What a prediction refuses: one sentence each, that says what is wrong and what would be right.
+
+Rules of layouts are proved in tests/config/test_layout_rules.py, and that predictions read them in
+tests/layout_search/test_readers_agree.py: here is one row for each kind of fact that they take.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -15,6 +20,7 @@ from mimokit.prediction import EncoderInput, Layout, Workload, predict, step_flo
 from tests.rows import rows
 
 DENSE, MIXTURE, IMAGES = "llama-3-8b", "qwen3-30b-a3b", "llava-1.5-7b"
+PRESET = "preset:llava_7b_heterogeneous"
 WORKLOAD = Workload(seq_length=2048, global_batch_size=64)
 
 
@@ -32,55 +38,12 @@ def alone(name: str, sizes: ParallelSizes, workload: Workload = WORKLOAD) -> Non
     "name, sizes, words",
     (DENSE, ParallelSizes(3), "num_attention_heads is 32, which tensor_parallel 3 does not divide"),
     (DENSE, ParallelSizes(1.5), "tensor is 1.5; it must be a whole number"),
-    (
-        "qwen2.5-7b",
-        ParallelSizes(7),
-        "num_query_groups is 4, and tensor_parallel 7; one must divide",
-    ),
-    ("qwen2.5-0.5b", ParallelSizes(7), "num_query_groups is 2, and tensor_parallel 7"),
-    (DENSE, ParallelSizes(1, 3), "num_layers is 32, and pipeline_parallel 3; the layers cannot"),
-    (
-        DENSE,
-        ParallelSizes(1, 64),
-        "num_layers is 32, and pipeline_parallel 64; .* to 64 stages x 1 chunks",
-    ),
+    ("qwen2.5-7b", ParallelSizes(7), "num_query_groups is 4, and tensor_parallel 7; one must"),
     (DENSE, ParallelSizes(1, 4, 5), "num_layers is 32, and .* 20; .* to 4 stages x 5 chunks"),
-    (DENSE, ParallelSizes(1, 1, 4), "virtual_pipeline_model_parallel_size is 4, but its pipeline_"),
-    (
-        DENSE,
-        ParallelSizes(expert=8, data=8),
-        "expert_parallel is 8, but it has no experts; set it to 1",
-    ),
-    (
-        MIXTURE,
-        ParallelSizes(3, expert=3),
-        "num_moe_experts is 128, which expert_parallel 3 does not",
-    ),
-    (
-        MIXTURE,
-        ParallelSizes(expert=8, data=4),
-        "expert_parallel is 8, which does not divide the 4 ranks",
-    ),
-    (
-        DENSE,
-        ParallelSizes(context=3),
-        "context_parallel is 3, which cuts its 2048 tokens into 6 unequal",
-    ),
-    (
-        DENSE,
-        ParallelSizes(data=48),
-        "data_parallel is 48, and times micro_batch_size 1 it does not divide the 64",
-    ),
-    (
-        DENSE,
-        ParallelSizes(data=128),
-        "data_parallel is 128, and times micro_batch_size 1 it does not",
-    ),
-    (
-        DENSE,
-        ParallelSizes(data=8, instances=3),
-        "num_distributed_optimizer_instances is 3, which does not divide its 8",
-    ),
+    (MIXTURE, ParallelSizes(3, expert=3), "num_moe_experts is 128, which expert_parallel 3 does"),
+    (DENSE, ParallelSizes(context=3), "context_parallel is 3, which cuts its 2048 tokens into 6"),
+    (DENSE, ParallelSizes(data=48), "data_parallel is 48, and times micro_batch_size 1 it does"),
+    (DENSE, ParallelSizes(data=8, instances=3), "num_distributed_optimizer_instances is 3, which"),
     (DENSE, ParallelSizes(recompute=7), r"recompute 7 is none of 0 \(none\), 1 \(selective"),
 )
 def test_sizes_that_do_not_come_out_even(name: str, sizes: ParallelSizes, words: str) -> None:
@@ -97,51 +60,65 @@ def test_layers_with_embedding_and_loss_counted_as_layers() -> None:
         alone(name, ParallelSizes(8, 8, 3))
 
 
+IN_PHASES, FITTING = "colocated", {"images": ParallelSizes(8)}
+NAMED = replace(WORKLOAD, frozen=frozenset({"imagez"}))
+
+
 @rows(
-    "mode, encoder, words",
+    "mode, modules, workload, options, words",
+    (IN_PHASES, FITTING, WORKLOAD, {}, None),
+    (IN_PHASES, {"images": ParallelSizes(data=4)}, WORKLOAD, {}, "makes 4 ranks .* takes 8 and"),
+    ("heterogeneous", {"images": ParallelSizes(data=3)}, WORKLOAD, {}, "is 3 and that of .* is 8;"),
+    ("collocated", FITTING, WORKLOAD, {}, "Mode 'collocated': .* did you mean colocated"),
+    (IN_PHASES, {}, WORKLOAD, {}, "Module 'images': the layout has no sizes for it"),
+    (IN_PHASES, {**FITTING, "sound": ParallelSizes()}, WORKLOAD, {}, "Module 'sound'"),
+    (IN_PHASES, {"images": ParallelSizes(0)}, WORKLOAD, {}, "tensor is 0; it must be above"),
+    (IN_PHASES, FITTING, NAMED, {}, "Module 'imagez': .* did you mean images"),
     (
-        "colocated",
-        ParallelSizes(data=4),
-        "makes 4 ranks .* takes 8 and all modules share their ranks",
+        IN_PHASES, FITTING, replace(WORKLOAD, inputs={"imagez": EncoderInput(5)}), {},
+        "Module 'imagez': .* did you mean images",
     ),
-    (
-        "heterogeneous",
-        ParallelSizes(data=3),
-        "data_parallel is 3 and that of '.*' is 8; one must divide",
+    (IN_PHASES, FITTING, replace(WORKLOAD, precision="fp8"), {"gpu": "a100"}, "fp16"),
+    (IN_PHASES, FITTING, WORKLOAD, {"gpu": "h10"}, "h100"),
+    (IN_PHASES, FITTING, WORKLOAD, {"software": "megatron"}, "megatron-core"),
+    *(
+        (IN_PHASES, FITTING, WORKLOAD, {"price_per_gpu_hour": price}, "Price per GPU-hour")
+        for price in (-1.0, math.nan, math.inf)
     ),
-    ("colocated", ParallelSizes(8), None),
-    ("sideways", ParallelSizes(data=8), "Mode 'sideways': it does not exist"),
-    ("collocated", ParallelSizes(data=8), "did you mean colocated"),
-)
-def test_modules_that_do_not_fit_together(
-    mode: str, encoder: ParallelSizes, words: str | None
+)  # fmt: skip
+def test_what_does_not_fit_together(
+    mode: Any, modules: dict[str, ParallelSizes], workload: Workload, options: Any, words: Any
 ) -> None:
-    layout = Layout(mode, {"images": encoder, llava().language.name: ParallelSizes(data=8)})  # type: ignore[arg-type]
+    layout = Layout(mode, {**modules, llava().language.name: ParallelSizes(data=8)})
     if words is None:
-        assert predict(llava(), layout, WORKLOAD).seconds > 0
+        assert predict(llava(), layout, workload, **options).seconds > 0
         return
     with pytest.raises(ConfigError, match=words):
-        predict(llava(), layout, WORKLOAD)
+        predict(llava(), layout, workload, **options)
 
 
 @rows(
-    "workload",
-    replace(WORKLOAD, frozen=frozenset({"imagez"})),
-    replace(WORKLOAD, inputs={"imagez": EncoderInput(5)}),
-)
-def test_unknown_modules_of_a_step_offer_the_nearest(workload: Workload) -> None:
-    layout = Layout(
-        "colocated", {"images": ParallelSizes(data=8), llava().language.name: ParallelSizes(data=8)}
-    )
-    with pytest.raises(ConfigError, match=r"Module 'imagez': .* did you mean images"):
-        predict(llava(), layout, workload)
-
-
-@rows("price", -1.0, math.nan, math.inf)
-def test_a_price_below_nothing(price: float) -> None:
-    layout = Layout("homogeneous", {DENSE: ParallelSizes(8)})
-    with pytest.raises(ConfigError, match="Price per GPU-hour"):
-        predict(load_model(DENSE), layout, WORKLOAD, price_per_gpu_hour=price)
+    "arguments, options, words",
+    ((load_model(DENSE),), {}, "a model needs a layout and a workload"),
+    (
+        (PRESET, Layout("homogeneous", {"a": ParallelSizes()}), WORKLOAD), {},
+        "an experiment has its own layout and workload; leave them out",
+    ),
+    (
+        (PRESET,), {"gpu": "h100", "hardware": "a100"},
+        "gpu is h100 and hardware is a100; they are the same, give one",
+    ),
+    (
+        (load_model(DENSE), Layout("homogeneous", {DENSE: ParallelSizes()}, "words"), WORKLOAD), {},
+        "Module 'words': it is the language module",
+    ),
+    ((load_model(DENSE), Layout("homogeneous", {}), WORKLOAD), {}, "it has sizes of no module"),
+)  # fmt: skip
+def test_arguments_that_say_too_little_or_too_much(
+    arguments: tuple[Any, ...], options: Any, words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        predict(*arguments, **options)
 
 
 @rows("value, field", *itertools.product([0, -1, 1.5, "many"], ["seq_length", "global_batch_size"]))

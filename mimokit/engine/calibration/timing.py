@@ -50,7 +50,8 @@ def _chunk_on_cuda(function: Callable[[], object], count: int) -> float:
         function()
     end.record()
     end.synchronize()
-    return begin.elapsed_time(end) / 1000 / count
+    milliseconds: float = begin.elapsed_time(end)
+    return milliseconds / 1000 / count
 
 
 def _busy(function: Callable[[], object]) -> float:

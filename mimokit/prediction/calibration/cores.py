@@ -8,6 +8,7 @@ they meet in tensor parallelism, their part in a collective takes as long.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -30,7 +31,7 @@ from mimokit.prediction.prediction import predict
 IMAGES, LANGUAGE, IMAGE_TOKEN = "images", "language_module", 16
 MOST_IMAGES, MEAN_IMAGES, PATCHES = 8, 4.5, 4
 """Images of a strip of digits, and patches of each."""
-STEPS, WARMUP = 14, 4
+STEPS, WARMUP = 24, 4
 
 
 def trainings(ranks: int) -> list[Training]:
@@ -117,9 +118,14 @@ def fit_cores(hardware: Hardware, steps: Sequence[StepTime]) -> tuple[Hardware, 
         whole, cut = timed[Training(ranks)], timed.get(Training(ranks, layers=4, tensor=2))
         at_once = found
         if cut is not None:
-            latency[ranks] = _latency(whole, cut, hardware, most, fit.constants)
+            least = fit.constants["latency"]
+            latency[ranks] = max(least, _latency(whole, cut, hardware, most, fit.constants))
             at_once = _alone(hardware, most, {**fit.constants, "latency": latency[ranks]})
-        shared[ranks] = ranks * _seconds(whole, at_once) / whole.seconds
+        shared[ranks] = statistics.median(
+            ranks * _seconds(step, at_once) / step.seconds
+            for training, step in timed.items()
+            if training.ranks == ranks and training.tensor == 1
+        )
     cores = Cores(shared, fit.constants["micro_batch"], fit.constants["step"], latency)
     return replace(found, cores=cores), fit
 
