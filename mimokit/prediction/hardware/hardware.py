@@ -209,8 +209,10 @@ class Hardware:
 
     def _between(self, known: Mapping[int, float], ranks: Numbers) -> Numbers:
         """Return a value between those of measured numbers of ranks; beyond them the nearest."""
-        value: Numbers = np.interp(self._here(ranks), *zip(*sorted(known.items()), strict=True))
-        return value
+        numbers = sorted(known)
+        values = [known[number] for number in numbers]
+        between: Numbers = np.interp(np.asarray(self._here(ranks)), numbers, values)
+        return between
 
     @property
     def precisions(self) -> tuple[str, ...]:
