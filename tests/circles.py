@@ -100,7 +100,7 @@ LEFT_OUT_OF_ROOMS: dict[str, tuple[str, ...]] = {
         "test_calibrate.py",
         "test_reconnecting.py",
         "test_soak.py",
-        "test_torchrun.py",
+        "test_job.py",
     ),
     "tests/extras/": (
         "foreign_loops/test_recordings.py",

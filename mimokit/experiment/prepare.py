@@ -104,7 +104,7 @@ def placed(cluster: object, plan: LayoutPlan) -> LayoutPlan:
     """Form the world of a layout's replicas, and return the plan with the hosts of its ranks.
 
     Only exchanges cross hosts then. Where a replica does not fit a host, a warning says so. On one
-    host, and where ranks have places already, as in a torchrun job, nothing happens.
+    host, and where ranks have places already, as in a job of torchrun, nothing happens.
 
     Raises:
         ClusterError: an engine does not answer, or the world cannot be formed.

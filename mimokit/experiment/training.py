@@ -75,7 +75,7 @@ class TrainingResult:
 
 
 class TrainingCluster(Protocol):
-    """Ranks to train on: an `EngineCluster`, a part of one, or a torchrun job."""
+    """Ranks to train on: an `EngineCluster`, a part of one, or a job of torchrun."""
 
     def __len__(self) -> int:
         """Return the number of ranks."""

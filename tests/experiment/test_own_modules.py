@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import mimokit
 from mimokit.cli.main import app
-from mimokit.cluster import ClusterError, EngineCluster, RankError
+from mimokit.cluster import EngineCluster, RankError
 from mimokit.config import ConfigError, ExperimentConfig
 from mimokit.config.user_code import checked_code
 from mimokit.experiment import Oracle, Stepper, compute_oracle, train, verify
@@ -519,15 +519,6 @@ def test_a_name_that_is_not_a_module_is_rejected() -> None:
     said = "^Module 'image': it does not exist; did you mean images"
     with pytest.raises(ConfigError, match=said):
         checked_code(_config((1, 1), (1, 1)), {"image": _like_the_example})
-
-
-def test_torchrun_takes_no_modules_of_a_notebook() -> None:
-    from mimokit.config.user_code import UserCode
-    from mimokit.experiment.torchrun import training_to_json
-
-    code = UserCode({"images": _like_the_example})
-    with pytest.raises(ClusterError, match="builders of modules, loss_func"):
-        training_to_json(None, None, None, False, None, code)  # type: ignore[arg-type]
 
 
 def _language_model(architecture: Any, groups: Any, vocab_size: int = 0) -> Any:

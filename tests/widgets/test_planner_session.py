@@ -211,7 +211,7 @@ def test_the_copied_command_starts_as_many_processes_as_ranks() -> None:
     assert reply is not None
     assert reply["text"] == (
         "torchrun --nnodes 3 --rdzv-backend c10d --rdzv-endpoint FIRST_NODE:29500 "
-        "--nproc-per-node 8 -m mimokit.experiment.torchrun llava_7b_heterogeneous.yaml"
+        "--nproc-per-node 8 -m mimokit.experiment llava_7b_heterogeneous.yaml"
     )
     driver.type("ranks_per_node", "64")
     reply = driver.send("copy", what="torchrun")

@@ -18,10 +18,10 @@ from mimokit.import_path import module_command
 _PR_SET_PDEATHSIG = 1
 
 
-def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent dies (Linux; elsewhere nothing)."""
+def die_with_parent(number: int = signal.SIGKILL) -> None:
+    """Have the kernel signal this process when its parent dies (Linux; elsewhere nothing)."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
 
 
 def fork_process(log_file: Path, work: Callable[[], object]) -> int:

@@ -20,14 +20,16 @@ DATA_KEY = "mimokit.samples"
 
 
 class SampleSender:
-    """Collects the samples of a run; the sending thread of the engine sends them."""
+    """Collects the samples of a run; the sending thread of the process sends and records them.
 
-    def __init__(
-        self, kernel: Any, parent_header: dict[str, Any], record: RankRecorder | None = None
-    ) -> None:
+    Args:
+        kernel: of the engine, whose main thread makes this; None: samples are recorded alone.
+    """
+
+    def __init__(self, kernel: Any | None, record: RankRecorder | None = None) -> None:
         self._record = record
         self._kernel = kernel
-        self._parent_header = parent_header
+        self._parent_header = {} if kernel is None else kernel.get_parent()["header"]
         self._lock = threading.Lock()
         self._waiting: list[bytes] = []
         self.emitted = 0
@@ -49,6 +51,8 @@ class SampleSender:
     def flush(self) -> None:
         """Send what waits; returns when the kernel's own thread has passed it on."""
         self.send()
+        if self._kernel is None:
+            return
         passed = threading.Event()
         self._kernel.iopub_socket.schedule(passed.set)
         passed.wait(PASSED_SECONDS)
@@ -59,27 +63,31 @@ class SampleSender:
             self._send()
 
     def _send(self) -> None:
-        from ipyparallel.serialize import serialize_object
-
         if not self._waiting:
             return
         if self._record is not None:
             self._record.add(self._waiting)
-        session = self._kernel.session
+        if self._kernel is not None:
+            self._publish(self._kernel)
+        self._waiting = []
+
+    def _publish(self, kernel: Any) -> None:
+        from ipyparallel.serialize import serialize_object
+
+        session = kernel.session
         buffers = serialize_object(
             {DATA_KEY: self._waiting},
             buffer_threshold=session.buffer_threshold,
             item_threshold=session.item_threshold,
         )
         session.send(
-            self._kernel.iopub_socket,
+            kernel.iopub_socket,
             "data_message",
             content={"keys": [DATA_KEY]},
             parent=self._parent_header,
             buffers=buffers,
             ident=b"datapub",
         )
-        self._waiting = []
 
 
 class _SendingThread:

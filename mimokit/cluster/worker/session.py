@@ -53,9 +53,13 @@ class RankRun:
 
 
 class EngineSession:
-    """What an engine keeps from one run to the next."""
+    """What an engine, or a process of a job, keeps from one run to the next.
 
-    def __init__(self, kernel: Any) -> None:
+    Args:
+        kernel: of the engine; None: nothing but the methods here speaks to this process.
+    """
+
+    def __init__(self, kernel: Any | None) -> None:
         self.kernel = kernel
         self.membership = Membership()
         self.aborted: set[str] = set()
@@ -63,10 +67,11 @@ class EngineSession:
         self._current: RankRun | None = None
         self._interruptible = False
         signal.signal(INTERRUPT_SIGNAL, self._on_signal)
-        kernel.control_handlers[STOP_MESSAGE] = self._on_stop
-        kernel.control_handlers[ABORT_MESSAGE] = self._on_abort
-        kernel.control_handlers[STACK_MESSAGE] = self._on_stack
         write_stack_on_signal()
+        if kernel is not None:
+            kernel.control_handlers[STOP_MESSAGE] = self._on_stop
+            kernel.control_handlers[ABORT_MESSAGE] = self._on_abort
+            kernel.control_handlers[STACK_MESSAGE] = self._on_stack
 
     @contextmanager
     def running(self, run: RankRun) -> Iterator[None]:
@@ -100,17 +105,16 @@ class EngineSession:
         if self._current is not None and self._current.run_id in self.aborted:
             raise RankInterrupted
 
-    def _on_stop(self, stream: Any, identities: Any, message: Any) -> None:
-        run_id = message["content"]["run_id"]
+    def stop(self, run_id: str) -> None:
+        """Raise the flag of a run."""
         # Remembered, since the run may still be waiting in the engine's queue.
         self.stopped.add(run_id)
         run = self._current
         if run is not None and run.run_id == run_id:
             run.stopping = True
-        self._reply(stream, identities, message)
 
-    def _on_abort(self, stream: Any, identities: Any, message: Any) -> None:
-        run_id = message["content"]["run_id"]
+    def abort(self, run_id: str) -> None:
+        """Interrupt a run; any thread but the main one may call it."""
         self.aborted.add(run_id)  # remembered as well
         run = self._current
         if run is not None and run.run_id == run_id:
@@ -119,6 +123,13 @@ class EngineSession:
             main = threading.main_thread().ident
             if not run.returned.wait(UNWINDING_SECONDS) and main is not None:
                 signal.pthread_kill(main, INTERRUPT_SIGNAL)
+
+    def _on_stop(self, stream: Any, identities: Any, message: Any) -> None:
+        self.stop(message["content"]["run_id"])
+        self._reply(stream, identities, message)
+
+    def _on_abort(self, stream: Any, identities: Any, message: Any) -> None:
+        self.abort(message["content"]["run_id"])
         self._reply(stream, identities, message)
 
     def _on_stack(self, stream: Any, identities: Any, message: Any) -> None:
@@ -129,6 +140,7 @@ class EngineSession:
             self.raise_if_aborted()
 
     def _reply(self, stream: Any, identities: Any, message: Any, **content: Any) -> None:
+        assert self.kernel is not None
         answer = {"status": "ok", **content}
         self.kernel.session.send(
             stream, "mimokit_reply", content=answer, parent=message, ident=identities
@@ -138,11 +150,17 @@ class EngineSession:
 _session: EngineSession | None = None
 
 
+def open_session(kernel: Any | None) -> EngineSession:
+    """Open the session of this process (in its main thread)."""
+    global _session
+    _session = EngineSession(kernel)
+    return _session
+
+
 def engine_session() -> EngineSession:
     """This engine's session, opened at the first call (in its main thread)."""
-    global _session
     if _session is None:
         from ipyparallel.engine.kernel import IPythonParallelKernel
 
-        _session = EngineSession(IPythonParallelKernel.instance())
+        return open_session(IPythonParallelKernel.instance())
     return _session

@@ -22,8 +22,8 @@ from mimokit.cluster.rank import is_waiting
 from mimokit.cluster.worker.rounds import Call, Rounds, frames_within, rounds_of
 
 _ROOM = Path(__file__).parents[1]
-CALLERS = {str(_ROOM / "worker" / "task.py"), str(_ROOM / "torchrun" / "member.py")}
-"""The files that call the function of a run; what is outside of it says nothing."""
+CALLERS = {str(_ROOM / "worker" / "task.py")}
+"""The file that calls the function of a run; what is outside of it says nothing."""
 STACK_SIGNAL = signal.SIGUSR1
 """Has an engine write its stack into its log, also while its code lets no other thread run."""
 

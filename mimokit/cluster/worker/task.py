@@ -80,7 +80,7 @@ class RankTask:
         """Run on the engine's main thread."""
         session = engine_session()
         record = RankRecorder(self.record, self.spec.rank) if self.record else None
-        sender = SampleSender(session.kernel, session.kernel.get_parent()["header"], record)
+        sender = SampleSender(session.kernel, record)
         for name, lines in self.sources.items():
             linecache.cache[name] = (sum(map(len, lines)), None, lines, name)
         made, modes = session.membership.groups_made, TorchModes.now()

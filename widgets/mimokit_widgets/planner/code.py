@@ -35,7 +35,7 @@ def as_torchrun(config: ExperimentConfig, plan: LayoutPlan, ranks_per_node: int,
     nodes = plan.world_size // here
     several = "" if nodes == 1 else f" --nnodes {nodes} --rdzv-backend c10d"
     several += "" if nodes == 1 else " --rdzv-endpoint FIRST_NODE:29500"
-    module = "-m mimokit.experiment.torchrun"
+    module = "-m mimokit.experiment"
     return f"torchrun{several} --nproc-per-node {here} {module} {shlex.quote(file)}"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 
-import mimokit.cluster.torchrun.member as member
+import mimokit.cluster.job as job
 import mimokit.engine.data.sources as sources
 from mimokit.cluster.worker.membership import Membership
 from mimokit.config import ExperimentConfig
@@ -36,7 +36,7 @@ def _faulty(config: ExperimentConfig) -> sources.TrainingData:
                 time.sleep(1.0)  # several batches: the samples of earlier steps have left
                 os.kill(os.getpid(), signal.SIGKILL)
             if config.runtime.learning_rate == STAYS:
-                member.EXIT_SECONDS = 3
+                job.LEAVE_SECONDS = 1.0
                 Membership.leave = lambda self: time.sleep(1e6)  # type: ignore[method-assign]
         return data.collate_fn(samples)
 

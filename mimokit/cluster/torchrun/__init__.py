@@ -1,1 +1,0 @@
-"""The ranks of a torchrun job as a cluster: rank 0 submits, all ranks work."""
