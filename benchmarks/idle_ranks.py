@@ -18,7 +18,7 @@ from typing import Any
 from unittest.mock import patch
 
 from benchmarks.table import show
-from mimokit.cluster import ClusterRun, EngineCluster, RankFrozen, idle, link
+from mimokit.cluster import ClusterRun, EngineCluster, RankFrozen, link, standstill
 from mimokit.experiment import train
 from tests.cluster.functions import all_reduce_forever, process_id
 from tests.layouts import digits_config
@@ -97,7 +97,7 @@ def _row(name: str, seconds: float, most: float | None = MOST_SECONDS) -> dict[s
 def rows() -> Iterator[dict[str, Any]]:
     """Yield the figures of the table."""
     with contextlib.ExitStack() as stack:
-        for module in (idle, link):
+        for module in (standstill, link):
             stack.enter_context(patch.object(module, "slowdown", lambda: 1.0))
         if not why_no_hosts():
             address, hosts = stack.enter_context(network_of(["left", "right"]))

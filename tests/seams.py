@@ -116,7 +116,6 @@ CPU_WIDTHS = "mimokit.engine.calibration.timing.CPU_WIDTHS"
 # Clusters.
 ENGINE_CLUSTER = "mimokit.cluster.EngineCluster"
 ENGINE_CLUSTER_OF_TRAINER = "mimokit.experiment.fits.trainer.EngineCluster"
-KILL_SECONDS = "mimokit.cluster.run.KILL_SECONDS"
 WAKE_SENDER = "mimokit.cluster.worker.sender._SendingThread.wake"
 
 # Experiments, and what is shown of them.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mimokit.cluster.symptoms import sentence
 from mimokit.sentence_error import SentenceError
 
 STARTED_AGAIN = "the next run starts it again"
@@ -105,7 +106,7 @@ class RankDied(ClusterError):  # noqa: N818
         return f"rank {self.rank}{process}{place} {self._cause()}; {self._remedy}"
 
     def _cause(self) -> str:
-        return f"was killed by {self.signal}" if self.signal else "has died"
+        return sentence("killed", signal=self.signal) if self.signal else sentence("died")
 
 
 class RankFrozen(RankDied):

@@ -14,8 +14,8 @@ from typing import Any
 
 from mimokit.cluster.devices import choose_backend
 from mimokit.cluster.errors import ClusterError, EngineInUse
-from mimokit.cluster.frozen import FrozenWatch, pid_here
 from mimokit.cluster.pool import Engine, EnginePool
+from mimokit.cluster.process import StoppedProcesses, pid_here
 from mimokit.cluster.worker.task import Describe, InWorld, LeaveWorld, OpenStore
 from mimokit.cluster.world import EngineFacts, World, lay_out, places_on_hosts
 from mimokit.units import counted, span_text
@@ -224,10 +224,10 @@ class Formation:
 
     def _give_up_frozen(self, slots: list[int]) -> None:
         """Wait for stopped engines to go on, and kill those that do not."""
-        watch = FrozenWatch()
+        watch = StoppedProcesses()
         while stopped := self._stopped(slots, watch):
             for engine in stopped:
-                if watch.frozen(self.pid_here(engine)):
+                if watch.too_long(self.pid_here(engine)):
                     self._pool.kill(engine)
                     warnings.warn(
                         f"engine {engine.slot} (process {self.pid_here(engine)}) was stopped by a "
@@ -237,12 +237,12 @@ class Formation:
                     )
             time.sleep(PAUSE_SECONDS)
 
-    def _stopped(self, slots: list[int], watch: FrozenWatch) -> list[Engine]:
+    def _stopped(self, slots: list[int], watch: StoppedProcesses) -> list[Engine]:
         engines = self._pool.engines
         return [
             engines[slot]
             for slot in slots
-            if self._pool.alive(slot) and watch.stopped(self.pid_here(engines[slot])) is not None
+            if self._pool.alive(slot) and watch.seconds(self.pid_here(engines[slot])) is not None
         ]
 
     def _stands(self, world: World, idle: float) -> bool:
@@ -275,14 +275,14 @@ class Formation:
     def _call(
         self, ids: list[int], task: Callable[[], Any], timeout: float = SHORT_TASK_SECONDS
     ) -> list[Any]:
-        look = functools.partial(self._look, FrozenWatch())
+        look = functools.partial(self._look, StoppedProcesses())
         return self._pool.link.call(ids, task, timeout, look)
 
-    def _look(self, watch: FrozenWatch, engine_id: int) -> None:
+    def _look(self, watch: StoppedProcesses, engine_id: int) -> None:
         """Raise ClusterError if waiting for an engine has become useless."""
         self._pool.check()
         for engine in self._pool.engines:
-            if engine.engine_id == engine_id and watch.frozen(self.pid_here(engine)):
+            if engine.engine_id == engine_id and watch.too_long(self.pid_here(engine)):
                 self._pool.kill(engine)
                 raise ClusterError(
                     f"engine {engine.slot} (process {self.pid_here(engine)}) was stopped by a "

@@ -32,7 +32,6 @@ from mimokit.cluster.errors import ClusterError
 from mimokit.cluster.job_key import SAME_KEY, user_key
 from mimokit.cluster.link import ANSWER_SECONDS
 from mimokit.cluster.local.processes import die_with_parent
-from mimokit.cluster.owner import NoOwner
 from mimokit.cluster.patience import slowdown
 from mimokit.cluster.pool import Engine
 from mimokit.cluster.run import ClusterRun
@@ -64,7 +63,7 @@ def job_environment() -> bool:
     return {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= given.keys()
 
 
-class Job(NoOwner):
+class Job:
     """This process of a job; `submit` and `run` are for rank 0.
 
     Args:
@@ -259,6 +258,17 @@ class Job(NoOwner):
                     self._store.delete_key(here)
                     return place
         return None
+
+    def in_reach(self, engine: Engine) -> bool:
+        """What has started the job ends it when a host is gone."""
+        return True
+
+    def written_stack(self, engine: Engine) -> str | None:
+        """The stack that a rank would write is not ours to read."""
+        return None
+
+    def ended(self) -> None:
+        """Nothing is replaced."""
 
     def check(self) -> None:
         """Report the first rank on this host whose process is gone; others follow it."""

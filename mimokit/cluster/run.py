@@ -8,45 +8,25 @@ import sys
 import threading
 import time
 import uuid
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mimokit.cluster.errors import WAITED_FOR, ClusterError, RunAborted
-from mimokit.cluster.frozen import LOOK_SECONDS, FrozenWatch, computes, is_stopped
-from mimokit.cluster.idle import IdleWatch
+from mimokit.cluster.errors import ClusterError, RunAborted
 from mimokit.cluster.link import describe_remote
-from mimokit.cluster.out_of_memory import cause_of_death, kernel_kills
-from mimokit.cluster.owner import NoOwner, RunOwner
-from mimokit.cluster.patience import slowdown
 from mimokit.cluster.pool import Engine
-from mimokit.cluster.progress import Progress, places_text
 from mimokit.cluster.run_record import CALL_FILE, RunRecord, SampleFiles
 from mimokit.cluster.sample_log import Sample, SampleLog
-from mimokit.cluster.verdict import Busy, Death, Frozen, RankReport, only_echoes, verdict
-from mimokit.cluster.worker.session import ABORT_MESSAGE, STOP_MESSAGE
-from mimokit.cluster.worker.stack import Place
+from mimokit.cluster.verdict import RankReport, verdict
+from mimokit.cluster.watch import Watch, Watched
 from mimokit.cluster.worker.task import RankOutcome
-from mimokit.units import counted, listed
+from mimokit.units import counted
 
-VERDICT_SECONDS = 2.0
-"""How long after an abort the ranks may take to report before the error is raised without them.
-
-On a busy machine this and the next limit are longer.
-"""
-KILL_SECONDS = 3.0
-"""How long after an abort a rank may take to come back before it is killed."""
-REPEAT_SECONDS = 0.5
-"""How often an abort is repeated to ranks that are not back."""
 LAST_SAMPLES_SECONDS = 10.0
 """How long to wait for samples that are still under way when a rank has returned."""
-STOPPED = "was stopped by a signal, did not go on and was killed"
-SILENT = "did not answer and was killed"
-AWAY = "cannot be reached"
-LOST = "has died or cannot be reached"
+LATE_SAMPLES_SECONDS = 0.3
+"""The same for a run that has failed."""
 
 
 class ClusterRun:
@@ -61,7 +41,7 @@ class ClusterRun:
 
     def __init__(
         self,
-        owner: RunOwner,
+        cluster: Watched,
         name: str,
         engines: dict[int, Engine],
         record: RunRecord | None = None,
@@ -80,19 +60,10 @@ class ClusterRun:
         self.name = name
         if record is None:
             self._write_record()
-        self._owner = owner
         self._engines = engines
-        self._changed = threading.Condition()
-        self._reports: dict[int, RankReport] = {}
+        self._watch = Watch(cluster, self.run_id, name, engines)
         self._log = SampleLog()
-        self._progress = Progress()
-        self._ends_idle = False
-        self._away: set[int] = set()
-        self._kernel_kills = kernel_kills()
-        self._aborted = False
-        self._aborting = False
-        self._finished = threading.Event()
-        self._ended = threading.Event()
+        self._finished, self._ended = threading.Event(), threading.Event()
         self._error: BaseException | None = None
         self._results: list[Any] = []
         self._started = time.monotonic() - max(0.0, time.time() - self._record.started)
@@ -216,8 +187,7 @@ class ClusterRun:
 
     def stop(self) -> None:
         """Ask the function to stop at its next look at `mimokit.cluster.should_stop`."""
-        for engine in self._engines.values():
-            self._owner.tell(engine, STOP_MESSAGE, {"run_id": self.run_id})
+        self._watch.stop()
 
     def abort(self) -> None:
         """End the run now: ranks that wait in a collective come back within a fraction of a second.
@@ -225,10 +195,7 @@ class ClusterRun:
         Returns at once; `result` then raises `RunAborted`. Ranks that are not back after 3 s, and
         longer on a busy machine, are killed and replaced.
         """
-        with self._changed:
-            # After a rank's own failure an abort changes nothing: the failure is what is reported.
-            self._aborted = self._aborted or not self._in_trouble()
-            self._changed.notify_all()
+        self._watch.abort()
 
     def end_idle(self) -> None:
         """End the run where a rank does nothing for 10 s longer than a step takes.
@@ -236,12 +203,12 @@ class ClusterRun:
         By default a warning names such a rank, and others wait for it until their collective times
         out. Someone who begins the run anew has more of an early end.
         """
-        self._ends_idle = True
+        self._watch.ends_idle = True
 
     @property
     def aborted(self) -> bool:
         """Whether `abort` has ended the run, or is about to."""
-        return self._aborted
+        return self._watch.aborted
 
     def wait_ended(self, timeout: float | None = None) -> bool:
         """Wait until every rank is back or gone, which may be after the error was raised."""
@@ -263,13 +230,11 @@ class ClusterRun:
     def received(self, rank: int, batch: list[bytes]) -> None:
         """Samples of one rank have come."""
         self._log.receive(rank, batch)
-        self._progress.reported(rank)
-        with self._changed:
-            self._changed.notify_all()
+        self._watch.standstill.reported(rank)
 
     def printed(self, rank: int, text: str) -> None:
         """A rank has printed: show it, but not the noise of connections that an abort breaks."""
-        if self._aborting:
+        if self._watch.calls_back:
             return
         for line in text.splitlines():
             print(f"[rank {rank}] {line}", file=sys.stdout)
@@ -277,27 +242,25 @@ class ClusterRun:
     def returned(self, rank: int, result: Any) -> None:
         """A rank's task is over."""
         if isinstance(result, RankOutcome):
-            self._report(rank, result)
+            self._watch.report(rank, result)
         elif getattr(result, "ename", None) == "EngineError":
             self.lost(rank)
         else:
             error = ClusterError(describe_remote(self._engines[rank].engine_id, result))
             error.rank = rank
-            self._report(rank, error)
+            self._watch.report(rank, error)
 
     def died(self, rank: int, signal: str | None) -> None:
         """The process of a rank is gone."""
-        cause = cause_of_death(signal, self._kernel_kills)
-        self._report(rank, Death(self._engines[rank], cause))
+        self._watch.died(rank, signal)
 
     def lost(self, rank: int) -> None:
-        """The controller has given a rank up: its process has died, or its heart does not beat."""
-        self._freeze(rank, LOST)
+        """The controller has given a rank up."""
+        self._watch.lost(rank)
 
     def give_up(self, reason: str) -> None:
         """No rank can be heard of any more."""
-        for rank in self._missing():
-            self._report(rank, ClusterError(reason))
+        self._watch.give_up(reason)
 
     def engine_id(self, rank: int) -> int:
         """The engine that plays a rank in this run."""
@@ -312,222 +275,54 @@ class ClusterRun:
 
     def world_intact(self) -> bool:
         """Whether every rank that took part is still in its world."""
-        return len(self._reports) == len(self._engines) and all(
+        return not self._watch.missing and all(
             isinstance(report, RankOutcome) and report.world_intact
-            for report in self._reports.values()
+            for report in self._watch.known().values()
         )
-
-    def _report(self, rank: int, report: RankReport) -> None:
-        with self._changed:
-            self._reports.setdefault(rank, report)
-            self._changed.notify_all()
 
     # The supervising thread.
 
     def _supervise(self) -> None:
-        self._wait_for_trouble()
-        if self._missing():
-            began, patience = time.monotonic(), slowdown()
-            if not self._is_cut_off():  # then nothing that comes later is the cause
-                self._call_back(began + VERDICT_SECONDS * patience)
-            if only_echoes(self._known()):
-                self._call_back(began + KILL_SECONDS * patience)
-                self._name_silent()
-            self._wait_last_samples(0.3)
+        watch = self._watch
+        watch.await_trouble()
+        if watch.missing:
+            watch.call_back()
+            self._await_samples(LATE_SAMPLES_SECONDS)
             self._settle()
-            self._call_back(began + KILL_SECONDS * patience)
-            self._kill(self._missing())
+            watch.end()
         else:
-            self._wait_last_samples(LAST_SAMPLES_SECONDS)
+            self._await_samples(LAST_SAMPLES_SECONDS)
             self._settle()
         self._ended.set()
-        self._owner.ended()
-        # A run that is kept does not keep its cluster.
-        self._owner = NoOwner()
+        watch.release()
 
-    def _wait_for_trouble(self) -> None:
-        """Wait until all ranks are back or one has failed; looks at those that are silent."""
-        watch = FrozenWatch()
-        idle = IdleWatch(self._idle_place)
-        while not self._wait_back_or_trouble(LOOK_SECONDS):
-            try:
-                self._owner.check()
-            except ClusterError as error:
-                # Engines that can be reached later must not go on with this.
-                self._tell_abort(self._missing())
-                self.give_up(str(error))
-            for rank in self._missing():
-                if watch.frozen(self._owner.pid_here(self._engines[rank])):
-                    self._freeze(rank, STOPPED)
-            if (step := self._progress.step) is not None:
-                self._name_idle(idle.idle(self._missing(), self._progress.silence - step), step)
-            if (how := self._progress.standstill()) is not None:
-                self._tell_standstill(how, self._places(self._missing()))
-
-    def _name_idle(self, places: Mapping[int, Place | None], step: float) -> None:
-        """Tell of ranks that do nothing, or end them; stopped processes have time to go on."""
-        idle = {
-            rank: place
-            for rank, place in places.items()
-            if self._ends_idle or not is_stopped(self._owner.pid_here(self._engines[rank]))
-        }
-        if not idle or (self._progress.told and not self._ends_idle):
-            return
-        how = f"did nothing for {self._progress.silence:.0f} s, where a step takes {step:.2g} s"
-        if not self._ends_idle:
-            named = listed([f"rank {rank}{_at(self._engines[rank])}" for rank in idle])
-            self._tell_standstill(f"{named} {how}", idle)
-            return
-        self._progress.told = True
-        for rank, place in idle.items():
-            if place is None:
-                self._end_silent(rank)
-            else:
-                self._freeze(rank, f"{how}, and was killed", place.stack)
-
-    def _end_silent(self, rank: int) -> None:
-        """End a rank that does not answer; one on a host that is out of reach is only told to."""
-        engine = self._engines[rank]
-        if is_stopped(self._owner.pid_here(engine)):
-            self._freeze(rank, STOPPED)
-        elif rank not in self._away:
-            self._freeze(rank, SILENT, self._owner.written_stack(engine))
-        else:
-            self._tell_abort([rank])
-            self._report(rank, Frozen(replace(engine, remedy=WAITED_FOR), AWAY))
-
-    def _tell_standstill(self, how: str, at: Mapping[int, Place | None]) -> None:
-        places = places_text(at)
-        told = f"the run of {self.name} stands still: {how}; abort() ends it. It is here:\n{places}"
-        with contextlib.suppress(RuntimeWarning):  # where warnings are errors, the run goes on
-            warnings.warn(told, RuntimeWarning, stacklevel=2)
-        self._progress.told = True
-
-    def _wait_back_or_trouble(self, seconds: float) -> bool:
-        with self._changed:
-            return self._changed.wait_for(lambda: self._all_back() or self._in_trouble(), seconds)
-
-    def _places(self, ranks: Sequence[int]) -> dict[int, Place | None]:
-        """Ask ranks at the same time where they are."""
-        if not ranks:
-            return {}
-        with ThreadPoolExecutor(len(ranks)) as threads:
-            return dict(zip(ranks, threads.map(self._place, ranks), strict=True))
-
-    def _place(self, rank: int) -> Place | None:
-        """Ask a rank where it is; remember one that does not answer as its host is out of reach."""
-        engine, thread = self._engines[rank], ThreadPoolExecutor(1, "mimokit-reach")
-        in_reach = thread.submit(self._owner.in_reach, engine)  # meanwhile, since both take long
-        thread.shutdown(wait=False)
-        place = self._owner.place(engine)
-        if place is None and not in_reach.result():
-            self._away.add(rank)
-        return place
-
-    def _idle_place(self, rank: int) -> Place | None:
-        """Ask a rank where it is; code that lets no other thread run may be at work."""
-        place = self._place(rank)
-        if place is None and computes(self._owner.pid_here(self._engines[rank])):
-            return Place("  it computes and does not answer\n")
-        return place
-
-    def _freeze(self, rank: int, how: str, stack: str | None = None) -> None:
-        self._report(rank, Frozen(self._engines[rank], how, stack))
-        self._owner.kill(self._engines[rank])
-
-    def _name_silent(self) -> None:
-        """Tell ranks whose process does not answer from those that are only slow; kill both."""
-        for rank, place in self._places(self._missing()).items():
-            if place is None or is_stopped(self._owner.pid_here(self._engines[rank])):
-                self._end_silent(rank)
-            else:
-                self._report(rank, Busy(self._engines[rank], place.stack))
-                self._owner.kill(self._engines[rank])
-
-    def _all_back(self) -> bool:
-        return len(self._reports) == len(self._engines)
-
-    def _in_trouble(self) -> bool:
-        return self._aborted or any(
-            not isinstance(report, RankOutcome) or report.failure is not None
-            for report in self._reports.values()
-        )
-
-    def _is_cut_off(self) -> bool:
-        """Whether a rank is on a host that is out of reach, of which its peers hear late."""
-        return any(
-            isinstance(report, Frozen) and report.how == AWAY for report in self._known().values()
-        )
-
-    def _known(self) -> dict[int, RankReport]:
-        with self._changed:
-            return dict(self._reports)
-
-    def _missing(self) -> list[int]:
-        return [rank for rank in self._engines if rank not in self._reports]
-
-    def _call_back(self, deadline: float) -> None:
-        # Said more than once: a rank that is just connecting has nothing to break off yet.
-        self._aborting = True
-        while (missing := self._missing()) and time.monotonic() < deadline:
-            self._tell_abort(missing)
-            self._wait_back(min(deadline, time.monotonic() + REPEAT_SECONDS))
-
-    def _tell_abort(self, ranks: Sequence[int]) -> None:
-        for rank in ranks:
-            self._owner.tell(self._engines[rank], ABORT_MESSAGE, {"run_id": self.run_id})
-
-    def _wait_back(self, deadline: float) -> None:
-        with self._changed:
-            self._changed.wait_for(self._all_back, max(0.0, deadline - time.monotonic()))
-
-    def _kill(self, ranks: Sequence[int]) -> None:
-        for rank in ranks:
-            self._owner.kill(self._engines[rank])
-        self._wait_back(time.monotonic() + KILL_SECONDS)
-
-    def _wait_last_samples(self, timeout: float) -> None:
-        with self._changed:
-            self._changed.wait_for(self._samples_complete, timeout)
-
-    def _samples_complete(self) -> bool:
-        return all(
-            self._log.count(rank) >= report.emitted
-            for rank, report in self._reports.items()
-            if isinstance(report, RankOutcome)
-        )
+    def _await_samples(self, timeout: float) -> None:
+        reports = self._watch.known().items()
+        sent = {rank: told.emitted for rank, told in reports if isinstance(told, RankOutcome)}
+        self._log.await_counts(sent, timeout)
 
     def _settle(self) -> None:
         self._stopped = time.monotonic()
-        self._error = self._find_error(self._known())
+        self._error = self._find_error(self._watch.known())
         self._log.close()
         self._finished.set()
 
     def _find_error(self, reports: dict[int, RankReport]) -> BaseException | None:
         error = verdict(reports)
-        if self._aborted and (error is not None or not self._all_succeeded(reports)):
+        back = {rank: told for rank, told in reports.items() if isinstance(told, RankOutcome)}
+        succeeded = len(back) == len(self._engines) and not any(
+            told.failure for told in back.values()
+        )
+        if self.aborted and (error is not None or not succeeded):
             return RunAborted(f"the run was aborted after {self.elapsed:.1f} s")
         if error is not None:
             return error
         try:
-            self._results = [self._value(reports[rank]) for rank in self._engines]
+            values = [back[rank].value for rank in self._engines]
+            self._results = [None if value is None else pickle.loads(value) for value in values]
         except Exception as problem:
             return ClusterError(f"a result cannot be read here: {problem}")
         return None
-
-    def _all_succeeded(self, reports: dict[int, RankReport]) -> bool:
-        return len(reports) == len(self._engines) and all(
-            isinstance(report, RankOutcome) and report.failure is None
-            for report in reports.values()
-        )
-
-    def _value(self, report: RankReport) -> Any:
-        assert isinstance(report, RankOutcome)
-        return pickle.loads(report.value) if report.value is not None else None
-
-
-def _at(engine: Engine) -> str:
-    return "" if engine.host is None else f" on host {engine.host}"
 
 
 class RankEvents:

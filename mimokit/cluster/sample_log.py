@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from mimokit.packed_list import PackedList
@@ -49,9 +49,13 @@ class SampleLog:
                 self._samples.append((rank, first + place, blob))
             self._changed.notify_all()
 
-    def count(self, rank: int) -> int:
-        """The number of samples that have come from one rank."""
-        return self._received.get(rank, 0)
+    def await_counts(self, counts: Mapping[int, int], timeout: float) -> None:
+        """Wait until so many samples of ranks have come, or until the time is over."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: all(self._received.get(rank, 0) >= n for rank, n in counts.items()),
+                timeout,
+            )
 
     def __len__(self) -> int:
         return len(self._samples)

@@ -7,30 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from mimokit.cluster.errors import ClusterError, RankAbsent, RankDied, RankError, RankFrozen
-from mimokit.cluster.pool import Engine
 from mimokit.cluster.worker.task import RankOutcome
-
-
-@dataclass(frozen=True)
-class Death:
-    """The process of a rank is gone."""
-
-    engine: Engine
-    signal: str | None
-
-
-@dataclass(frozen=True)
-class Frozen:
-    """A rank does not run or does not answer, and is killed.
-
-    Attributes:
-        how: the predicate of the sentence that says so.
-        stack: where it is, None where that is not known.
-    """
-
-    engine: Engine
-    how: str
-    stack: str | None = None
 
 
 @dataclass(frozen=True)
@@ -41,12 +18,11 @@ class Busy:
         stack: where the function is.
     """
 
-    engine: Engine
     stack: str
 
 
-RankReport: TypeAlias = RankOutcome | Death | Frozen | Busy | ClusterError
-"""What is known of one rank at the end of a run."""
+RankReport: TypeAlias = RankOutcome | ClusterError | Busy
+"""What is known of one rank at the end of a run; an error is that which the run may raise."""
 
 DEATH, OWN, SILENT, ABSENT, ECHO, UNKNOWN = range(6)
 """Kinds of failure; the lower one is the likelier cause of the others."""
@@ -66,17 +42,20 @@ def verdict(reports: Mapping[int, RankReport]) -> ClusterError | None:
         reports: in order of arrival.
     """
     waited = _waited(reports)
-    failures = [
-        (kind, rank, report)
-        for rank, report in reports.items()
-        if (kind := _kind(report, waited)) is not None
-    ]
-    if not failures:
+    kinds = {rank: _kind(report, waited) for rank, report in reports.items()}
+    failed = {rank: kind for rank, kind in kinds.items() if kind is not None}
+    if not failed:
         return None
-    kind, rank, report = min(failures, key=lambda failure: failure[0])
-    if kind == ABSENT:
+    rank = min(failed, key=failed.__getitem__)
+    report = reports[rank]
+    if failed[rank] == ABSENT:
         return RankAbsent(rank, str(waited), _place(report))
-    return _error(rank, report)
+    if isinstance(report, ClusterError):
+        return report
+    assert isinstance(report, RankOutcome)
+    assert report.failure is not None
+    failure = report.failure
+    return RankError(rank, failure.type_name, failure.message, failure.traceback_text)
 
 
 def only_echoes(reports: Mapping[int, RankReport]) -> bool:
@@ -102,10 +81,8 @@ def _kind(report: RankReport, waited: str | None) -> int | None:
     Args:
         waited: who has waited too long for another rank.
     """
-    if isinstance(report, Death):
-        return DEATH
-    if isinstance(report, Frozen):
-        return SILENT
+    if isinstance(report, RankDied):
+        return SILENT if isinstance(report, RankFrozen) else DEATH
     if isinstance(report, ClusterError):
         return UNKNOWN
     if isinstance(report, Busy):
@@ -125,18 +102,3 @@ def _place(report: RankReport) -> str:
     assert isinstance(report, RankOutcome)
     assert report.failure is not None
     return report.failure.traceback_text
-
-
-def _error(rank: int, report: RankReport) -> ClusterError:
-    if isinstance(report, Death):
-        engine = report.engine
-        return RankDied(rank, engine.pid, report.signal, engine.remedy, engine.host)
-    if isinstance(report, Frozen):
-        engine = report.engine
-        return RankFrozen(rank, engine.pid, report.how, engine.remedy, report.stack, engine.host)
-    if isinstance(report, ClusterError):
-        return report
-    assert isinstance(report, RankOutcome)
-    assert report.failure is not None
-    failure = report.failure
-    return RankError(rank, failure.type_name, failure.message, failure.traceback_text)

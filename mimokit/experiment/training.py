@@ -13,7 +13,7 @@ import pandas as pd
 
 from mimokit.analysis import samples_to_evaluations, samples_to_steps
 from mimokit.cluster import ClusterRun, RankDied
-from mimokit.cluster.out_of_memory import NO_MEMORY
+from mimokit.cluster.symptoms import NO_MEMORY
 from mimokit.config import ExperimentConfig, Problem
 from mimokit.config.runtime import CheckpointConfig, Evaluations
 from mimokit.config.user_code import ForwardStep, OwnLoss, OwnModule, UserCode, checked_code

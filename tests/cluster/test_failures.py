@@ -20,8 +20,6 @@ from mimokit.cluster import (
     RunAborted,
     link,
     patience,
-    progress,
-    run,
 )
 from mimokit.cluster.worker import membership
 from tests.cluster.functions import (
@@ -34,6 +32,7 @@ from tests.cluster.functions import (
 )
 from tests.cluster.test_streaming import wait_for_samples
 from tests.processes import interrupt_in
+from tests.symptoms import acted_on_after
 
 TROUBLE_AT = 0.3
 TIMEOUT = 2.0
@@ -45,7 +44,7 @@ PATIENCE = 180.0
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replace no rank that is slow to come back after an abort."""
-    monkeypatch.setattr(run, "KILL_SECONDS", PATIENCE)
+    acted_on_after(monkeypatch, "silent", PATIENCE)
 
 
 @pytest.mark.usefixtures("patient")
@@ -147,7 +146,7 @@ def test_a_rank_that_others_wait_for_is_named_with_its_stack(
     line: str,
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(run, "KILL_SECONDS", 1.0)
+        acted_on_after(patch, "silent", 1.0)
         patch.setattr(link, "ANSWER_SECONDS", 1.0)
         cluster.form_world(4)
         timeout = TIMEOUT * patience.slowdown()  # a rank that is only slow comes before that
@@ -162,7 +161,7 @@ def test_a_rank_that_others_wait_for_is_named_with_its_stack(
 def test_ranks_that_all_sleep_are_told_with_their_stacks(
     cluster: EngineCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress, "LEAST_SECONDS", 1.0)
+    acted_on_after(monkeypatch, "still", 1.0)
     cluster.form_world(2)
     with pytest.warns(RuntimeWarning, match="sleep_after_some_steps stands still") as told:
         _sleep_until_told(cluster)
@@ -179,7 +178,7 @@ def _sleep_until_told(cluster: EngineCluster) -> None:
 
 
 def wait_until_told(run: ClusterRun) -> None:
-    while not run._progress.told and run.elapsed < PATIENCE:
+    while not run._watch.standstill.told and run.elapsed < PATIENCE:
         time.sleep(0.05)
 
 

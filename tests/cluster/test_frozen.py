@@ -18,22 +18,22 @@ from mimokit.cluster import (
     ClusterError,
     EngineCluster,
     RankAbsent,
+    RankDied,
     RankError,
     RankFrozen,
-    frozen,
-    idle,
     link,
+    standstill,
 )
-from mimokit.cluster.frozen import LOOK_SECONDS
 from mimokit.cluster.link import EngineLink
-from mimokit.cluster.pool import Engine
-from mimokit.cluster.verdict import Busy, Death, Frozen, only_echoes, verdict
+from mimokit.cluster.process import is_stopped
+from mimokit.cluster.verdict import Busy, only_echoes, verdict
+from mimokit.cluster.watch import LOOK_SECONDS
 from mimokit.cluster.worker.stack import Place, waits_for_ranks
 from mimokit.cluster.worker.task import Failure, RankOutcome
-from tests import seams
 from tests.cluster.functions import all_reduce_forever, process_id, train_until_stopped
 from tests.cluster.test_failures import PATIENCE, wait_until_told, works
 from tests.cluster.test_streaming import wait_for_samples
+from tests.symptoms import acted_on_after
 
 PATIENT, IMPATIENT = 600.0, 1.0
 """Seconds an engine may be stopped: more than a test takes, and few."""
@@ -42,8 +42,8 @@ PATIENT, IMPATIENT = 600.0, 1.0
 def test_a_stopped_rank_is_named_killed_and_replaced(
     cluster: EngineCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(frozen, "FROZEN_SECONDS", IMPATIENT)
-    monkeypatch.setattr(seams.KILL_SECONDS, PATIENT)  # of those that come back
+    acted_on_after(monkeypatch, "stopped", IMPATIENT)
+    acted_on_after(monkeypatch, "silent", PATIENT)  # of those that come back
     before = cluster.run(process_id, world_size=4)
     run = cluster.submit(all_reduce_forever, "none", 0)
     wait_for_samples(run, 8)
@@ -64,12 +64,12 @@ def test_a_stopped_rank_is_named_killed_and_replaced(
 def test_a_short_pause_does_no_harm(
     cluster: EngineCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(frozen, "FROZEN_SECONDS", PATIENT)
+    acted_on_after(monkeypatch, "stopped", PATIENT)
     before = cluster.run(process_id, world_size=2)
     run = cluster.submit(train_until_stopped)
     wait_for_samples(run, 4)
     os.kill(before[1], signal.SIGSTOP)
-    time.sleep(2.5 * frozen.LOOK_SECONDS)
+    time.sleep(2.5 * LOOK_SECONDS)
     assert not run.done
     os.kill(before[1], signal.SIGCONT)
     run.stop()
@@ -80,10 +80,10 @@ def test_a_short_pause_does_no_harm(
 def test_an_engine_that_is_stopped_before_a_run_is_named_and_replaced(
     cluster: EngineCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(frozen, "FROZEN_SECONDS", IMPATIENT)
+    acted_on_after(monkeypatch, "stopped", IMPATIENT)
     pid = cluster.run(process_id, world_size=4)[1]
     os.kill(pid, signal.SIGSTOP)
-    while not frozen.is_stopped(pid):  # a busy machine stops it later
+    while not is_stopped(pid):  # a busy machine stops it later
         time.sleep(0.01)
     with pytest.warns(RuntimeWarning, match=rf"engine 1 \(process {pid}\) was stopped"):
         assert works(cluster)
@@ -96,8 +96,8 @@ def test_an_engine_that_is_stopped_before_a_run_is_named_and_replaced(
 def test_a_rank_that_waits_for_itself_is_named_and_its_run_is_ended_if_it_may_begin_again(
     cluster: EngineCluster, monkeypatch: pytest.MonkeyPatch, trouble: str, line: str
 ) -> None:
-    monkeypatch.setattr(idle, "FIRST_SECONDS", 0.5)
-    monkeypatch.setattr(idle, "SECOND_SECONDS", 2.0)
+    monkeypatch.setattr(standstill, "FIRST_SECONDS", 0.5)
+    acted_on_after(monkeypatch, "idle", 2.0)
     cluster.form_world(4)
     run = cluster.submit(all_reduce_forever, trouble, 2)
     told = rf"stands still: rank 2 did nothing for .* where a step takes (?s:.*){line}"
@@ -115,22 +115,22 @@ def test_a_rank_that_waits_for_itself_is_named_and_its_run_is_ended_if_it_may_be
 def test_a_rank_that_one_look_has_missed_is_named_at_a_later_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(idle, "slowdown", lambda: 1.0)
+    monkeypatch.setattr(standstill, "slowdown", lambda: 1.0)
     ran = iter([3.0, 3.1, 3.2, 3.2])  # a signal let it run between the first looks
-    watch = idle.IdleWatch(lambda rank: Place("lock", next(ran)))
+    watch = standstill.Standstill(lambda rank: Place("lock", next(ran)))
     named = []
     for tenth in range(250):
-        while not all(map(idle._answered, watch._looks)):
+        while not all(map(standstill._answered, watch._looks)):
             time.sleep(0.001)
         named.append((tenth, watch.idle([0], tenth / 10)))
-    while not all(map(idle._answered, watch._looks)):
+    while not all(map(standstill._answered, watch._looks)):
         time.sleep(0.001)
     assert all(not places for tenth, places in named if tenth < 240), "not asked four times"
     assert watch.idle([0], 25.0) == {0: Place("lock", 3.2)}
 
 
 def test_ranks_that_compute_wait_or_move_are_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(idle, "slowdown", lambda: 1.0)
+    monkeypatch.setattr(standstill, "slowdown", lambda: 1.0)
     clock = itertools.count(1.0)
     answers: dict[int, Callable[[], Place | None]] = {
         0: lambda: Place("in user code", next(clock)),
@@ -140,7 +140,7 @@ def test_ranks_that_compute_wait_or_move_are_not_idle(monkeypatch: pytest.Monkey
         4: lambda: Place("where no clock is", None),
         5: lambda: Place("waits for a thread", 3.0, work_seconds=(at := next(clock)), clock=at),
     }
-    watch = idle.IdleWatch(lambda rank: answers[rank]())
+    watch = standstill.Standstill(lambda rank: answers[rank]())
 
     def looked(silence: float) -> dict[int, Place | None]:
         for _ in range(100):
@@ -180,13 +180,13 @@ def _outcome(communication: bool, text: str = "text", interrupted: bool = False)
 
 def test_the_likeliest_cause_is_named() -> None:
     echo, own = _outcome(communication=True), _outcome(communication=False)
-    silent = Frozen(Engine(2, 2, 7), "did not answer and was killed")
+    silent = RankFrozen(2, 7, "did not answer and was killed")
     assert only_echoes({0: echo, 3: RankOutcome(b"", None, 0, True)})
     assert not only_echoes({0: echo, 1: own})
     assert not only_echoes({0: RankOutcome(b"", None, 0, True)})
     assert isinstance(verdict({0: echo, 2: silent}), RankFrozen)
     # A rank that works while others break off is not the cause, unless they have waited for it.
-    slow = {2: Busy(Engine(2, 2, 7), "in load"), 3: _outcome(False, interrupted=True)}
+    slow = {2: Busy("in load"), 3: _outcome(False, interrupted=True)}
     broken = verdict({0: echo, **slow})
     assert isinstance(broken, RankError)
     assert broken.rank == 0
@@ -200,7 +200,7 @@ def test_the_likeliest_cause_is_named() -> None:
     raised = verdict({0: echo, 2: silent, 3: own})
     assert isinstance(raised, RankError)
     assert (raised.rank, raised.traceback) == (3, "trace")
-    died = verdict({0: own, 2: silent, 3: Death(Engine(3, 3, 8), "SIGKILL")})
+    died = verdict({0: own, 2: silent, 3: RankDied(3, 8, "SIGKILL")})
     assert died is not None
     assert str(died) == "rank 3 (process 8) was killed by SIGKILL; the next run starts it again"
     assert died.traceback is None

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import mimokit
-from mimokit.cluster import EngineCluster, RankError, RankFrozen, idle, link
+from mimokit.cluster import EngineCluster, RankError, RankFrozen, link, standstill
 from mimokit.config import ExperimentConfig, StrategyConfig
 from mimokit.config.runtime import CheckpointConfig
 from mimokit.experiment import Stepper, TrainingRun, train, verify
@@ -40,6 +40,7 @@ from tests.network_hosts import (
     skip_without_hosts,
     stand_ins,
 )
+from tests.symptoms import acted_on_after
 
 
 @pytest.fixture(scope="module")
@@ -216,8 +217,8 @@ def test_a_cut_cable_is_named_and_training_goes_on_when_it_is_back(
     assert verify(hosts, config, steps=2).passed
     with Stepper(hosts, config) as stepper:
         loss = stepper.run_until(action="report").result["loss"]
-    monkeypatch.setattr(idle, "FIRST_SECONDS", 0.5)
-    monkeypatch.setattr(idle, "SECOND_SECONDS", 1.0)
+    monkeypatch.setattr(standstill, "FIRST_SECONDS", 0.5)
+    acted_on_after(monkeypatch, "idle", 1.0)
     monkeypatch.setattr(link, "ANSWER_SECONDS", 1.0)
     run = train(hosts, config, directory=tmp_path, checkpoints=3, restarts=1)
     monitor = LiveMonitor(run)

@@ -17,12 +17,12 @@ import psutil
 import pytest
 
 from mimokit.cluster import ClusterError, EngineCluster, RankDied, link
-from mimokit.cluster.frozen import is_stopped
 from mimokit.cluster.local import commands, pool
 from mimokit.cluster.local.callers import Caller
 from mimokit.cluster.local.entries import ClusterEntry
 from mimokit.cluster.local.listing import clusters
 from mimokit.cluster.local.server import EngineServer
+from mimokit.cluster.process import is_stopped
 from tests.cluster.functions import (
     all_reduce_forever,
     describe_rank,

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from mimokit.cluster.idle import _does_nothing
+from mimokit.cluster.standstill import does_nothing
 from mimokit.cluster.worker.rounds import LOOKS, Look, _without_an_odd_one
 from mimokit.cluster.worker.stack import Place, main_place
 
@@ -138,10 +138,10 @@ def two_looks(loop: Callable[[Stop], None]) -> Iterator[Place]:
 
 
 @pytest.mark.parametrize("loop", POLLING, ids=lambda loop: loop.__name__)
-def test_a_loop_in_which_nothing_changes_does_nothing(loop: Callable[[Stop], None]) -> None:
+def test_a_loop_in_which_nothing_changesdoes_nothing(loop: Callable[[Stop], None]) -> None:
     """Ranks are asked again and again: where all looks are at one call, it may be at work there."""
     pairs = (tuple(two_looks(loop)) for _ in range(8))
-    seen = next((now for before, now in pairs if _does_nothing(before, now)), None)
+    seen = next((now for before, now in pairs if does_nothing(before, now)), None)
     assert seen is not None
     assert loop.__name__ in seen.stack
 
@@ -149,7 +149,7 @@ def test_a_loop_in_which_nothing_changes_does_nothing(loop: Callable[[Stop], Non
 @pytest.mark.parametrize("loop", WORKING, ids=lambda loop: loop.__name__)
 def test_a_loop_that_works_or_waits_for_work_is_not_accused(loop: Callable[[Stop], None]) -> None:
     before, now = two_looks(loop)
-    assert not _does_nothing(before, now)
+    assert not does_nothing(before, now)
 
 
 def test_a_thread_seen_once_between_two_computations_does_not_go_round() -> None:

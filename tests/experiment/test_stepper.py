@@ -9,7 +9,8 @@ import time
 import numpy as np
 import pytest
 
-from mimokit.cluster import RankDied, RankError, frozen
+from mimokit.cluster import RankDied, RankError
+from mimokit.cluster.process import is_stopped
 from mimokit.config import ConfigError
 from mimokit.experiment import Stepper, StepperError, train
 from tests import seams
@@ -20,6 +21,7 @@ from tests.layouts_experts import experts_config
 from tests.layouts_multimodal import LANGUAGE, PRESENCE, multimodal_config
 from tests.layouts_pipelines import shared_pipeline
 from tests.planted import planted
+from tests.symptoms import acted_on_after
 from tests.whole_runs import in_rows, recomputed, stages_on_contexts
 
 LAYOUTS = {
@@ -364,11 +366,11 @@ def test_a_world_formed_anew_ends_the_stepper(cluster):
 
 
 def test_a_rank_that_stood_still_between_two_steps_is_named(cluster, monkeypatch):
-    monkeypatch.setattr(frozen, "FROZEN_SECONDS", 1.0)
+    acted_on_after(monkeypatch, "stopped", 1.0)
     stepper = Stepper(cluster, LAYOUTS["homogeneous"])
     pid = cluster.ranks[1].pid
     os.kill(pid, signal.SIGSTOP)
-    while not frozen.is_stopped(pid):
+    while not is_stopped(pid):
         time.sleep(0.01)
     with (
         pytest.warns(RuntimeWarning, match=f"engine 1 .process {pid}. was stopped"),

@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 
 from mimokit.cluster.errors import ClusterError
-from mimokit.cluster.frozen import SAME_START
+from mimokit.cluster.process import SAME_START
 from mimokit.cluster.state import state_folders
 
 FOLDER = "clusters"

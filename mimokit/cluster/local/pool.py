@@ -15,7 +15,6 @@ from typing import Any
 import psutil
 
 from mimokit.cluster.errors import ClusterError
-from mimokit.cluster.frozen import FROZEN_SECONDS, FrozenWatch
 from mimokit.cluster.link import EngineLink, connect
 from mimokit.cluster.local.callers import Caller
 from mimokit.cluster.local.commands import connection_file
@@ -23,6 +22,8 @@ from mimokit.cluster.local.entries import ClusterEntry, clear
 from mimokit.cluster.local.starting import StartOptions, called, start_server
 from mimokit.cluster.patience import slowdown
 from mimokit.cluster.pool import Engine, PoolListener, StartProgress
+from mimokit.cluster.process import StoppedProcesses
+from mimokit.cluster.symptoms import SYMPTOMS
 from mimokit.cluster.worker.stack import STACK_SIGNAL, within_run
 
 START_SECONDS = 120.0
@@ -63,7 +64,7 @@ class LocalPool:
         self._failure: str | None = None
         self._controller: int | None = None
         self._last_id: int | None = None
-        self._stopped = FrozenWatch()
+        self._stopped = StoppedProcesses()
         self._closed = False
         self._slots = list(range(entry.engines))
         self._next_id = entry.engines
@@ -172,11 +173,11 @@ class LocalPool:
 
     def _continue(self, name: str, pid: int | None) -> None:
         """Have a process that all engines need go on after it was stopped by a signal."""
-        seconds = self._stopped.stopped(pid)
+        seconds = self._stopped.seconds(pid)
         if pid is None or seconds is None or seconds < CONTINUE_SECONDS:
             return
         what = f"{name} (process {pid}) was stopped by a signal"
-        if seconds >= FROZEN_SECONDS:
+        if seconds >= SYMPTOMS["stopped"].after:
             self._fail(f"{what} and does not go on")
             return
         os.kill(pid, signal.SIGCONT)

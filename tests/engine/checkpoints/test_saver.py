@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 from mimokit.cluster import EngineCluster
-from mimokit.cluster.idle import _does_nothing
+from mimokit.cluster.standstill import does_nothing
 from tests.disks import fill, small_disk
 from tests.engine.checkpoints.savers import places_while_the_disk_is_slow, save_in_trouble
 
@@ -22,7 +22,7 @@ def test_a_rank_that_waits_for_its_writer_is_not_idle(
     ((before, now),) = cluster.run(places_while_the_disk_is_slow, str(tmp_path), world_size=1)
     assert "finish" in before.stack
     assert "finish" in now.stack
-    assert not _does_nothing(before, now)
+    assert not does_nothing(before, now)
 
 
 def _remount(folder: Path, how: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mimokit.cluster import out_of_memory as of_linux
+from mimokit.cluster import process as of_linux
 from mimokit.cluster.errors import RankDied
 from mimokit.engine.training.out_of_memory import OutOfMemory, telling_what_is_held
 from mimokit.experiment.health.report import HealthRecord

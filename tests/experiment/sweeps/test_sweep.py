@@ -13,7 +13,6 @@ import pytest
 from rich.console import Console
 
 from mimokit.analysis import read_run
-from mimokit.cluster import frozen
 from mimokit.config import ConfigError
 from mimokit.experiment import sweep, train
 from mimokit.experiment.sweeps.report import INTERRUPTED, follow
@@ -21,6 +20,7 @@ from mimokit.result_files import SweepFile
 from tests.evaluations import QUICK
 from tests.layouts import digits_config
 from tests.processes import interrupt_in
+from tests.symptoms import acted_on_after
 
 
 class _Faults:
@@ -90,7 +90,7 @@ def faulty(shared_cluster, tmp_path_factory):
     heard = []
     board = tmp_path_factory.mktemp("board")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(frozen, "FROZEN_SECONDS", 1.0)
+        acted_on_after(patch, "stopped", 1.0)
         run = sweep(
             shared_cluster.get(),
             _experiments(str(board)),

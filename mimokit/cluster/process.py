@@ -1,24 +1,20 @@
-"""Which engines on this host are stopped (by SIGSTOP, for example) and do not run."""
+"""What the system tells of processes of this host."""
 
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import psutil
 
+from mimokit.cluster.symptoms import KILLED, NO_MEMORY, SYMPTOMS
 from mimokit.cluster.world import EngineFacts
 
-FROZEN_SECONDS = 10.0
-"""How long an engine may be stopped before it is killed and replaced.
-
-Its peers are patient for longer: their collectives wait for 30 s by default.
-"""
-LOOK_SECONDS = 0.25
-"""How often a run looks at the ranks that it waits for."""
 LOOKS, PAUSE_SECONDS = 10, 0.02
 """At a process that does not answer, and the time between two of them."""
 SAME_START = 1.0
 """Seconds within which two readings of the start of one process agree."""
+_COUNTERS = Path("/proc/vmstat")
 
 
 def is_stopped(pid: int | None) -> bool:
@@ -61,21 +57,39 @@ def pid_here(facts: EngineFacts, host: str) -> int | None:
     return facts.pid if abs(began - facts.began) < SAME_START else None
 
 
-class FrozenWatch:
+def kernel_kills() -> int:
+    """Return how many processes Linux has ended for lack of memory so far; 0 where unknown."""
+    try:
+        lines = _COUNTERS.read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
+
+
+def cause_of_death(signal: str | None, kills_before: int) -> str | None:
+    """Return the signal that has ended a process here, with its cause where that is known.
+
+    Args:
+        kills_before: `kernel_kills()` when the process was still there.
+    """
+    return NO_MEMORY if signal == KILLED and kernel_kills() > kills_before else signal
+
+
+class StoppedProcesses:
     """Tells short pauses of processes from long ones; asked again and again."""
 
     def __init__(self) -> None:
         self._since: dict[int, float] = {}
 
-    def stopped(self, pid: int | None) -> float | None:
-        """For how many seconds a process has been seen stopped; None if it runs."""
+    def seconds(self, pid: int | None) -> float | None:
+        """For how long a process has been seen stopped; None if it runs."""
         if pid is None or not is_stopped(pid):
             self._since.pop(pid or 0, None)
             return None
         now = time.monotonic()
         return now - self._since.setdefault(pid, now)
 
-    def frozen(self, pid: int | None) -> bool:
-        """Whether a process is stopped, and has been for `FROZEN_SECONDS`."""
-        seconds = self.stopped(pid)
-        return seconds is not None and seconds >= FROZEN_SECONDS
+    def too_long(self, pid: int | None) -> bool:
+        """Whether a process is stopped, and has been for as long as the table says."""
+        seconds = self.seconds(pid)
+        return seconds is not None and seconds >= SYMPTOMS["stopped"].after

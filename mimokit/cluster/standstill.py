@@ -8,20 +8,23 @@ nothing changes, and those that do not answer.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from mimokit.cluster.patience import slowdown
+from mimokit.cluster.symptoms import SYMPTOMS
 from mimokit.cluster.worker.rounds import Call
 from mimokit.cluster.worker.stack import Place
 
-FIRST_SECONDS, SECOND_SECONDS = 1.0, 6.0
-"""How long a run stands still, beyond what a step takes, before its ranks are asked, and again.
+FIRST_SECONDS = 1.0
+"""How long a run stands still, beyond what a step takes, before its ranks are asked.
 
-They are asked again after twice as long each time: one look may miss a rank that does nothing.
-
-A rank that does not answer the first question is known after `link.ANSWER_SECONDS`, about when the
-others are asked again: both kinds are named within 10 s, on a machine that is not busy.
+They are asked again when the table says so, and then after twice as long each time: one look may
+miss a rank that does nothing. A rank that does not answer the first question is known after
+`link.ANSWER_SECONDS`, about when the others are asked again.
 """
 MOST_WORK = 0.1
 """Of a core, that other threads and processes of a rank may use while that does nothing.
@@ -30,21 +33,57 @@ With more of it the rank waits for these: they load its data, for example.
 """
 MOST_OF_SLEEPING = 0.5
 """Of a core, that a loop which sleeps may use."""
+TIMES = 10.0
+"""How many of its own steps a run may take for one, if all ranks are silent."""
+FEWEST, REMEMBERED = 3, 100
+"""Steps after which the length of a step is known, and of which it is the median."""
 
 Places = dict[int, "Future[Place | None]"]
 
 
-class IdleWatch:
-    """Asks the ranks of a run that stands still.
+class Standstill:
+    """The times at which ranks report, and where they are when none does.
 
     Args:
         ask: returns where a rank is, None if it does not answer.
+
+    Attributes:
+        told: whether the standstill in progress was reported to the user.
     """
 
     def __init__(self, ask: Callable[[int], Place | None]) -> None:
         self._ask = ask
+        self._last: dict[int, float] = {}
+        self._steps: deque[float] = deque(maxlen=REMEMBERED)
         self._silence = self._asked_at = 0.0
         self._looks: list[Places] = []
+        self.told = False
+
+    def reported(self, rank: int) -> None:
+        """Samples of a rank have come."""
+        now = time.monotonic()
+        if rank in self._last:
+            self._steps.append(now - self._last[rank])
+        self._last[rank] = now
+        self.told = False
+
+    @property
+    def step(self) -> float | None:
+        """The seconds that a step takes, None where that is not known yet."""
+        steps = tuple(self._steps)
+        return statistics.median(steps) if len(steps) >= FEWEST else None
+
+    @property
+    def silence(self) -> float:
+        """Seconds since any rank has reported; 0 before the first time."""
+        return time.monotonic() - max(self._last.values()) if self._last else 0.0
+
+    @property
+    def is_total(self) -> bool:
+        """Whether the run stands still for so long that the user must know; once."""
+        step = self.step
+        most = max(SYMPTOMS["still"].after, TIMES * (step or 0.0))
+        return not self.told and step is not None and self.silence >= most
 
     def idle(self, ranks: Sequence[int], silence: float) -> dict[int, Place | None]:
         """Return the ranks that do nothing, and where; None for one that does not answer.
@@ -66,18 +105,17 @@ class IdleWatch:
         return {
             rank: place.result()
             for rank, place in now.items()
-            if rank in ranks and _does_nothing(before[rank].result(), place.result())
+            if rank in ranks and does_nothing(before[rank].result(), place.result())
         }
 
     def _is_due(self) -> bool:
         patience = slowdown()
         if not self._looks:
             return self._silence >= FIRST_SECONDS * patience
-        between = max((SECOND_SECONDS - FIRST_SECONDS) * patience, self._asked_at)
+        between = max((SYMPTOMS["idle"].after - FIRST_SECONDS) * patience, self._asked_at)
         return self._silence >= self._asked_at + between
 
     def _look(self, ranks: Sequence[int]) -> None:
-        """Ask ranks where they are, and keep what they have said before."""
         silent: Places = {}
         if len(self._looks) == 1:  # that one does not answer is known late enough: ask no more
             (first,) = self._looks
@@ -95,11 +133,24 @@ class IdleWatch:
         return asked
 
 
+def places_text(places: Mapping[int, Place | None]) -> str:
+    """Return where ranks are, as text; ranks in one place are named together."""
+    alike: dict[str, list[int]] = {}
+    for rank, place in places.items():
+        stack = place.stack if place is not None else ""
+        alike.setdefault(stack or "  it does not answer\n", []).append(rank)
+    return "".join(
+        f"{'ranks' if len(ranks) > 1 else 'rank'} {', '.join(map(str, ranks))}:\n{stack}"
+        for stack, ranks in alike.items()
+    )
+
+
 def _answered(places: Places) -> bool:
     return all(place.done() for place in places.values())
 
 
-def _does_nothing(before: Place | None, now: Place | None) -> bool:
+def does_nothing(before: Place | None, now: Place | None) -> bool:
+    """Whether a rank has done nothing between two looks at it."""
     if before is None or now is None:
         return before is now
     if now.waits or now.cpu_seconds is None or before.cpu_seconds is None:
