@@ -400,7 +400,6 @@ class EngineCluster:
             # To join a world is no run that anyone looks for.
             runs = None if function is join_only else self._pool.runs
             run = ClusterRun(self, name, placed, runs=runs)
-            run.record_call(call)
             self._run = run
             try:
                 self._start(run, world, call)

@@ -35,7 +35,6 @@ from mimokit.cluster.local.processes import die_with_parent
 from mimokit.cluster.patience import slowdown
 from mimokit.cluster.pool import Engine
 from mimokit.cluster.run import ClusterRun
-from mimokit.cluster.run_record import CALL_FILE as CALL
 from mimokit.cluster.run_record import RecordReader
 from mimokit.cluster.worker.membership import describe
 from mimokit.cluster.worker.session import ABORT_MESSAGE, EngineSession, open_session
@@ -44,6 +43,8 @@ from mimokit.cluster.worker.task import RankTask
 from mimokit.cluster.world import EngineFacts, lay_out, places_on_hosts
 
 ENDS = "a job replaces no single rank: start it again with --resume"
+CALL = "call"
+"""The file with the pickled function and arguments of a run, next to what ranks record."""
 GONE = "the store of this job is gone, as its first host or torchrun's agent is"
 START = timedelta(minutes=5)
 COLLECTIVE_SECONDS = 300.0

@@ -16,7 +16,7 @@ from typing import Any
 from mimokit.cluster.errors import ClusterError, RunAborted
 from mimokit.cluster.link import describe_remote
 from mimokit.cluster.pool import Engine
-from mimokit.cluster.run_record import CALL_FILE, RunRecord, SampleFiles
+from mimokit.cluster.run_record import RunRecord
 from mimokit.cluster.sample_log import Sample, SampleLog
 from mimokit.cluster.verdict import RankReport, verdict
 from mimokit.cluster.watch import Watch, Watched
@@ -98,38 +98,6 @@ class ClusterRun:
         """Remember something with the run, for a client that connects later; JSON can say it."""
         self._record = replace(self._record, note=note)
         self._write_record()
-
-    def record_call(self, call: bytes) -> None:
-        """Write the pickled function and arguments, for a client that begins the run anew."""
-        with contextlib.suppress(OSError):
-            if self._runs is not None:
-                (self._runs / self.run_id / CALL_FILE).write_bytes(call)
-
-    def go_on_with(self, earlier: ClusterRun) -> None:
-        """Keep the record of a run that has ended with the record of this one."""
-        before = (*earlier._record.earlier, earlier.run_id)
-        self._record = replace(self._record, earlier=before)
-        self._write_record()
-
-    def first_call(self) -> bytes:
-        """Return the pickled function and arguments of the first run that this one goes on with.
-
-        Raises:
-            ClusterError: they were not recorded.
-        """
-        first = (*self._record.earlier, self.run_id)[0]
-        try:
-            return ((self._runs or Path()) / first / CALL_FILE).read_bytes()
-        except OSError as error:
-            raise ClusterError(f"the call of the run was not recorded: {error}") from None
-
-    def earlier_samples(self) -> Iterator[Sample]:
-        """Yield the samples of the runs that this one goes on with."""
-        for run_id in self._record.earlier:
-            files, log = SampleFiles((self._runs or Path()) / run_id), SampleLog()
-            while (told := files.next()) is not None:
-                log.receive(*told)
-            yield from log
 
     @property
     def done(self) -> bool:

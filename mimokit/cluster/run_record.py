@@ -1,13 +1,11 @@
 """What the ranks of a run record in the folder of a cluster that stays, and who reads it later.
 
     runs/<run id>/run.json                  function, engine of each rank, a note of the client
-    runs/<run id>/call                      a pickle of the function and its arguments
     runs/<run id>/rank_00003.samples        batches: length in 8 bytes, compressed pickle
     runs/<run id>/rank_00003.outcome        a pickle, whole or not there
 
-Only the owner of the cluster enters that folder, who may run anything on its engines anyway. Of the
-runs of a cluster the last ones are kept: a run that goes on with an earlier one says so a moment
-after it has begun.
+Only the owner of the cluster enters that folder, who may run anything on its engines anyway.
+The last run of a cluster is kept.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-RUN_FILE, CALL_FILE = "run.json", "call"
+RUN_FILE = "run.json"
 LOOK_SECONDS = 0.2
 _LENGTH_BYTES = 8
 
@@ -38,7 +36,6 @@ class RunRecord:
         name: the qualified name of its function.
         engines: rank -> the id of its engine.
         note: what the client has remembered with the run, as JSON can say it.
-        earlier: the ids of the runs that it goes on with, oldest first.
     """
 
     run_id: str
@@ -46,22 +43,16 @@ class RunRecord:
     engines: dict[int, int]
     note: Mapping[str, Any] = field(default_factory=dict)
     started: float = field(default_factory=time.time)
-    earlier: tuple[str, ...] = ()
 
     def write(self, runs: Path) -> Path:
-        """Write it into the folder of runs, where the one before it stays; returns its own folder.
-
-        Written again, it is alone there, with those that it goes on with.
-        """
-        last = last_record(runs)
-        kept = {self.run_id, *self.earlier, *(() if last is None else (last.run_id, *last.earlier))}
+        """Write it into the folder of runs, in place of others; returns its own folder."""
         folder = runs / self.run_id
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         part = folder / f".{RUN_FILE}.part"
         part.write_text(json.dumps(asdict(self)))
         os.replace(part, folder / RUN_FILE)
         for other in runs.iterdir():
-            if other.name not in kept:
+            if other != folder:
                 shutil.rmtree(other, ignore_errors=True)
         return folder
 
@@ -73,8 +64,7 @@ def last_record(runs: Path) -> RunRecord | None:
         with contextlib.suppress(OSError, ValueError):
             content = json.loads(file.read_text())
             engines = {int(rank): engine for rank, engine in content["engines"].items()}
-            earlier = tuple(content.get("earlier", ()))
-            found.append(RunRecord(**content | {"engines": engines, "earlier": earlier}))
+            found.append(RunRecord(**content | {"engines": engines}))
     return max(found, key=lambda record: record.started, default=None)
 
 

@@ -5,7 +5,6 @@ The engine is imported on the rank, so that the notebook's process does not impo
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -74,20 +73,6 @@ def train_rank(
             peers,
             code,
         )
-
-
-def train_again(call: bytes, checkpoint: str | None) -> None:
-    """Train on this rank as it was called before, and go on from a checkpoint.
-
-    Args:
-        call: function, arguments and keyword arguments, by cloudpickle; the user's code is in it.
-        checkpoint: its folder; None: begin as that call did.
-    """
-    function, (plan, config, *others), keywords = pickle.loads(call)
-    if checkpoint is not None:
-        runtime = config.runtime.model_copy(update={"resume_from": checkpoint})
-        config = config.model_copy(update={"runtime": runtime})
-    function(plan, config, *others, **keywords)
 
 
 def oracle_rank(

@@ -8,7 +8,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -43,8 +43,8 @@ _PAUSE = 1.0
 _WHERE = re.compile(r"[.;] [Ii]t was here:$")
 """What leads from the first line of an error to the stack of a rank."""
 
-SUPERVISED = "supervised"
-"""What is remembered with a run that begins again by itself."""
+BEGUN_AGAIN = "begun_again"
+"""What is remembered with an attempt that others came before."""
 
 _OF_AN_ITERATION = (StepSample, EvaluationSample, AnswersSample, HealthSample, TraceSample)
 
@@ -124,7 +124,7 @@ class Restart:
 
 @dataclass(frozen=True)
 class Supervised:
-    """How often a run may begin again, and has: another client goes on with that.
+    """How often a run may begin again, and has.
 
     Attributes:
         checkpoints: the folder that the ranks save into.
@@ -140,12 +140,6 @@ class Supervised:
     restarts: tuple[Restart, ...] = ()
     started: float = field(default_factory=time.time)
 
-    @classmethod
-    def of_json(cls, content: Mapping[str, Any]) -> Supervised:
-        """Return what `asdict` has made plain."""
-        restarts = tuple(Restart(**one) for one in content["restarts"])
-        return cls(**{**content, "restarts": restarts})
-
     @property
     def resumed(self) -> int:
         """Steps that were done before the attempt that is under way."""
@@ -158,7 +152,7 @@ class RestartedRun:
     What ranks report is heard once: of a step that is computed again, only what has not come.
 
     Args:
-        run: the attempt that is under way; what those before it have recorded is heard first.
+        run: the attempt that is under way.
         begin: starts an attempt that goes on from a checkpoint, or from where the first one began.
     """
 
@@ -256,10 +250,7 @@ class RestartedRun:
     def remember(self, note: Mapping[str, Any]) -> None:
         """Remember something with this attempt and those after it."""
         self._note = note
-        self._remember()
-
-    def _remember(self) -> None:
-        self._run.remember({**self._note, SUPERVISED: asdict(self._supervised)})
+        self._run.remember(note)
 
     def _follow(self, run: ClusterRun) -> None:
         self._reached = self._supervised.resumed
@@ -294,8 +285,6 @@ class RestartedRun:
 
     def _supervise(self) -> None:
         try:
-            for message in self._run.earlier_samples():
-                self._hear(message)
             self._follow(self._run)
             while (error := self._await_attempt()) is not None:
                 if not self._begin_again(error):
@@ -372,11 +361,8 @@ class RestartedRun:
         return _set_aside(step, directory, damage)
 
     def _go_on(self, run: ClusterRun, supervised: Supervised) -> None:
-        """Take the next attempt, and let clients that come later know of it."""
-        before, self._run, self._error = self._run, run, None
-        self._supervised = supervised
-        run.go_on_with(before)
-        self._remember()
+        self._run, self._error, self._supervised = run, None, supervised
+        run.remember({**self._note, BEGUN_AGAIN: len(self.restarts)})
         self._follow(run)
         if self._stopping:
             run.stop()

@@ -44,8 +44,6 @@ from mimokit.samples import (
 if TYPE_CHECKING:
     from mimokit.engine.data.sources import DataSource
 
-TRAINING = "training"
-"""What is remembered with a run that trains."""
 _OF_NO_TABLE = (RankFacts, ProfileSample, HealthSample, AnswersSample)
 """Samples that are for the run's folder, its health or its answers."""
 
@@ -252,7 +250,7 @@ def train(
         remote = _for_ranks(ready, folder)
         writer = RunWriter(folder, RunSetting(ready, plan), loggers)
         run = _supervised(begin, remote, restarts) if restarts else begin(None)
-        run.remember({TRAINING: writer.note})
+        run.remember(writer.note)
     except BaseException:
         folder.release()
         raise

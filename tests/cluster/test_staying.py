@@ -95,8 +95,6 @@ def test_a_record_is_read_to_its_last_whole_batch(
     earlier = RunRecord("earlier", "g", {0: 5}, started=run.started - 1)
     earlier.write(tmp_path)
     folder = run.write(tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"earlier", "run"}
-    run.write(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
     assert last_record(tmp_path) == run
     whole, torn = RankRecorder(str(folder), 0), RankRecorder(str(folder), 1)
@@ -135,23 +133,3 @@ def test_ranks_are_told_evenly(tmp_path: Path) -> None:
         told[some[0]] += some[1]
         assert abs(len(told[0]) - len(told[1])) <= 5
     assert told[0] == told[1] == [bytes([number]) for number in range(60)]
-
-
-def test_earlier_runs_stay_as_long_as_a_run_goes_on_with_them(tmp_path: Path) -> None:
-    def names() -> set[str]:
-        return {path.name for path in tmp_path.iterdir()}
-
-    first = RunRecord("first", "f", {0: 1}, started=1.0)
-    first.write(tmp_path)
-    second = RunRecord("second", "f", {0: 2}, started=2.0)
-    second.write(tmp_path)
-    replace(second, earlier=("first",)).write(tmp_path)
-    third = RunRecord("third", "f", {0: 3}, started=3.0)
-    third.write(tmp_path)
-    assert names() == {"first", "second", "third"}, "it may yet say that it goes on with them"
-    third = replace(third, earlier=("first", "second"))
-    third.write(tmp_path)
-    assert last_record(tmp_path) == third
-    RunRecord("other", "g", {0: 3}, started=4.0).write(tmp_path)
-    RunRecord("next", "h", {0: 3}, started=5.0).write(tmp_path)
-    assert names() == {"other", "next"}

@@ -12,7 +12,6 @@ import pytest
 from mimokit.cluster import ClusterError, EnginesMissing, RankError, RunAborted
 from mimokit.experiment import restarts
 from mimokit.experiment.restarts import (
-    SUPERVISED,
     FailedTwiceError,
     RestartedRun,
     Supervised,
@@ -60,12 +59,6 @@ class Attempt:
         """Do nothing: it has ended."""
 
     abort = drain = end_idle = stop
-
-    def earlier_samples(self) -> Iterator[dict[str, Any]]:
-        return iter(())
-
-    def go_on_with(self, earlier: Any) -> None:
-        self.earlier = earlier
 
     def remember(self, note: Any) -> None:
         self.note = note
@@ -223,17 +216,6 @@ def test_a_run_that_cannot_begin_again_says_why_it_ended(tmp_path: Path) -> None
     assert (error.value, begun, run.restarts) == (LOST, [0], ())
     assert "training could not begin again: this cluster is closed" in error.value.__notes__
     assert not hasattr(run, "_begin"), "which leads to the cluster"
-
-
-def test_the_next_attempt_tells_later_clients_what_came_before(tmp_path: Path) -> None:
-    run, _ = _run(tmp_path, [(3, LOST), (6, None)], restarts=3)
-    run.remember({"training": 1})
-    run.result(20)
-    told = run._run.note
-    assert told["training"] == 1
-    later = Supervised.of_json(json.loads(json.dumps(told[SUPERVISED])))
-    assert (later.left, later.restarts, later.resumed) == (2, run.restarts, 2)
-    assert isinstance(run._run.earlier, Attempt)
 
 
 @pytest.mark.parametrize(

@@ -99,23 +99,28 @@ class RunWriter:
         run = LoggedRun(config.name, tuple(plan.modules), config.to_mapping(), config.to_yaml())
         call_loggers(self._loggers, lambda logger: logger.start(run, self.directory))
 
-    def begin_again(self) -> None:
-        """Begin in place of a process that is gone: all samples come again, from the first.
+    def begin_again(self, whole: bool) -> None:
+        """Begin in place of a process that is gone.
+
+        Args:
+            whole: all samples come again; else rows of earlier attempts are set aside.
 
         Raises:
             OSError: the folder cannot be written.
         """
+        if not whole:
+            self._folder.set_earlier_run_aside()
         for name in (RunFile.METRICS, RunFile.METRICS_BY_RANK, RunFile.EVALUATIONS, RunFile.ERROR):
             (self.directory / name).unlink(missing_ok=True)
         self._write_config()
         self._write_info(RunProgress())
 
     @property
-    def note(self) -> dict[str, str]:
+    def note(self) -> dict[str, Any]:
         """What another process needs to write the run in place of this one."""
         return {
             "directory": str(self.directory),
-            "config": self._setting.config.to_yaml(),
+            "config": self._setting.config.to_mapping(),
             "started": self._setting.started.isoformat(),
         }
 
