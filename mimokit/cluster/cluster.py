@@ -26,10 +26,10 @@ from mimokit.cluster.formation import Formation, in_use
 from mimokit.cluster.local.pool import LocalPool
 from mimokit.cluster.local.starting import StartOptions
 from mimokit.cluster.patience import slowdown
-from mimokit.cluster.pool import Engine, EnginePool, StartProgress, WeakListener
-from mimokit.cluster.remote import ConnectedPool, PoolPart, checked_slots
+from mimokit.cluster.pool import Engine, StartProgress, WeakListener
+from mimokit.cluster.remote import ConnectedPool, EnginePool, PoolPart, checked_slots
 from mimokit.cluster.run import ClusterRun, RankEvents
-from mimokit.cluster.run_record import RecordReader, last_record
+from mimokit.cluster.run_record import last_record
 from mimokit.cluster.sample_log import Sample
 from mimokit.cluster.worker.stack import Place
 from mimokit.cluster.worker.task import RankTask
@@ -122,7 +122,6 @@ class EngineCluster:
         atexit.register(leave_quietly, weakref.ref(self))
 
     def _adopt(self, runs: Path | None) -> None:
-        """Follow the last run that another client has started."""
         record = last_record(runs) if runs is not None else None
         if runs is None or record is None:
             return
@@ -133,17 +132,10 @@ class EngineCluster:
         }
         run = ClusterRun(self, record.name, engines, record, runs)
         self._run = run
-        reader = RecordReader(runs / record.run_id, run.ranks, run)
-        dead = [
-            rank
-            for rank, engine in engines.items()
-            if not (engine.slot >= 0 and self._pool.alive(engine.slot))
-        ]
-        if dead:
-            reader.catch_up()
-        for rank in dead:
-            run.died(rank, None)
-        reader.follow()
+        run.read_record(runs / record.run_id)
+        for rank, engine in engines.items():
+            if engine.slot < 0 or not self._pool.alive(engine.slot):
+                run.died(rank, None)
         run.watch()
 
     # What there is.

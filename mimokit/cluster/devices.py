@@ -66,7 +66,6 @@ def gpu_number(place: int, visible: int) -> int:
 
 
 def _device_of(fact: EngineFacts, place: int) -> tuple[str, str] | None:
-    """Return the host and the GPU of a rank."""
     if not fact.gpus:
         return None
     return fact.host, fact.gpus[gpu_number(place, len(fact.gpus))]

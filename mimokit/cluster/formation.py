@@ -14,8 +14,9 @@ from typing import Any
 
 from mimokit.cluster.devices import choose_backend
 from mimokit.cluster.errors import ClusterError, EngineInUse
-from mimokit.cluster.pool import Engine, EnginePool
+from mimokit.cluster.pool import Engine
 from mimokit.cluster.process import StoppedProcesses, pid_here
+from mimokit.cluster.remote import EnginePool
 from mimokit.cluster.worker.task import Describe, InWorld, LeaveWorld, OpenStore
 from mimokit.cluster.world import EngineFacts, World, lay_out, places_on_hosts
 from mimokit.units import counted, span_text
@@ -223,7 +224,6 @@ class Formation:
         self._pool.replace(dead)
 
     def _give_up_frozen(self, slots: list[int]) -> None:
-        """Wait for stopped engines to go on, and kill those that do not."""
         watch = StoppedProcesses()
         while stopped := self._stopped(slots, watch):
             for engine in stopped:
@@ -279,7 +279,6 @@ class Formation:
         return self._pool.link.call(ids, task, timeout, look)
 
     def _look(self, watch: StoppedProcesses, engine_id: int) -> None:
-        """Raise ClusterError if waiting for an engine has become useless."""
         self._pool.check()
         for engine in self._pool.engines:
             if engine.engine_id == engine_id and watch.too_long(self.pid_here(engine)):

@@ -35,7 +35,6 @@ from mimokit.cluster.local.processes import die_with_parent
 from mimokit.cluster.patience import slowdown
 from mimokit.cluster.pool import Engine
 from mimokit.cluster.run import ClusterRun
-from mimokit.cluster.run_record import RecordReader
 from mimokit.cluster.worker.membership import describe
 from mimokit.cluster.worker.session import ABORT_MESSAGE, EngineSession, open_session
 from mimokit.cluster.worker.stack import Place, main_place
@@ -214,7 +213,7 @@ class Job:
         self._run = run
         self._store.set(f"task/{self._submitted}", json.dumps({**task, "backend": backend}))
         self._submitted += 1
-        RecordReader(folder, run.ranks, run).follow()
+        run.read_record(folder)
         run.watch()
         return run
 

@@ -137,7 +137,6 @@ class EngineLink:
                 raise EnginesMissing(f"engine {engine_id} does not answer")
 
     def _works_for_another(self, engine_id: int) -> bool:
-        """Whether tasks of another client are in an engine's queue, as the controller sees it."""
         try:
             asked = self._ask({"targets": [engine_id], "verbose": True})
             reply = asked.result(ANSWER_SECONDS * slowdown())
@@ -229,8 +228,6 @@ class EngineLink:
 
 
 class _Reply:
-    """The reply to a short task."""
-
     def __init__(self) -> None:
         self.arrived = threading.Event()
         self._result: Any = None

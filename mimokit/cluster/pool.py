@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 from mimokit.cluster.errors import STARTED_AGAIN
-from mimokit.cluster.link import EngineLink
 from mimokit.progress import shown
 
 
@@ -30,64 +28,10 @@ class Engine:
     host: str | None = None
 
 
-class PoolListener(Protocol):
-    """Told, from a background thread, what has become of engines."""
-
-    def hear_of_death(self, engine_id: int, signal: str | None) -> None:
-        """The process of an engine is gone."""
-
-    def hear_of_failure(self, reason: str) -> None:
-        """No engine can be heard of any more."""
-
-
-class EnginePool(Protocol):
-    """A fixed number of slots with an engine in each.
-
-    Attributes:
-        runs: the folder in which ranks record what they send, None where nobody comes later.
-    """
-
-    link: EngineLink
-    runs: Path | None
-
-    @property
-    def engines(self) -> tuple[Engine, ...]:
-        """The engine in every slot, dead or alive."""
-
-    @property
-    def description(self) -> str:
-        """How the engines were started, in a few words."""
-
-    def alive(self, slot: int) -> bool:
-        """Whether the engine in the slot can be spoken to."""
-
-    def check(self) -> None:
-        """Raise ClusterError if no engine can be heard of any more."""
-
-    def kill(self, engine: Engine) -> None:
-        """End an engine by force; returns at once, and the engine is not alive any more."""
-
-    def in_reach(self, engine: Engine) -> bool:
-        """Whether the host of an engine can be spoken to."""
-
-    def written_stack(self, engine: Engine) -> str | None:
-        """Return the stack that an engine writes into its log, None if that cannot be read."""
-
-    def replace(self, slots: list[int]) -> None:
-        """Start new engines in the slots of dead ones.
-
-        Raises:
-            ClusterError: if engines cannot be started.
-        """
-
-    def close(self) -> None:
-        """End what this pool has started."""
-
-
 class WeakListener:
-    """Passes on what a pool reports, and keeps no forgotten cluster alive, nor its engines."""
+    """Tells a cluster what has become of engines, unless it is forgotten by then."""
 
-    def __init__(self, listener: PoolListener) -> None:
+    def __init__(self, listener: Any) -> None:
         self._listener = weakref.ref(listener)
 
     def hear_of_death(self, engine_id: int, signal: str | None) -> None:

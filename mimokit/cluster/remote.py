@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeAlias
 
 import ipyparallel
 from IPython.core.profiledir import ProfileDirError
@@ -15,8 +16,9 @@ from IPython.core.profiledir import ProfileDirError
 from mimokit.cluster.connection_file import connection_of
 from mimokit.cluster.errors import NEEDS_ANOTHER, ClusterError, EnginesMissing
 from mimokit.cluster.link import EngineLink
+from mimokit.cluster.local.pool import LocalPool
 from mimokit.cluster.patience import slowdown
-from mimokit.cluster.pool import Engine, EnginePool, PoolListener, StartProgress
+from mimokit.cluster.pool import Engine, StartProgress, WeakListener
 from mimokit.units import counted
 
 CONNECT_SECONDS = 30.0
@@ -33,7 +35,7 @@ class ConnectedPool:
         n: int | None,
         profile: str | None,
         cluster_file: str | Path | None,
-        listener: PoolListener,
+        listener: WeakListener,
         progress: StartProgress,
     ) -> None:
         self.link = EngineLink(_connect(profile, cluster_file))
@@ -193,6 +195,10 @@ class PoolPart:
     def close(self) -> None:
         """Give the engines back; they go on."""
         self._give_back()
+
+
+EnginePool: TypeAlias = LocalPool | ConnectedPool | PoolPart
+"""A fixed number of slots with an engine in each."""
 
 
 def checked_slots(slots: Sequence[int], size: int) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from typing import Any
 from mimokit.cluster.errors import ClusterError, RunAborted
 from mimokit.cluster.link import describe_remote
 from mimokit.cluster.pool import Engine
-from mimokit.cluster.run_record import RunRecord
+from mimokit.cluster.run_record import RecordReader, RunRecord
 from mimokit.cluster.sample_log import Sample, SampleLog
 from mimokit.cluster.verdict import RankReport, verdict
 from mimokit.cluster.watch import Watch, Watched
@@ -27,6 +27,8 @@ LAST_SAMPLES_SECONDS = 10.0
 """How long to wait for samples that are still under way when a rank has returned."""
 LATE_SAMPLES_SECONDS = 0.3
 """The same for a run that has failed."""
+RECORD_SECONDS = 0.2
+"""How often what ranks record is read."""
 
 
 class ClusterRun:
@@ -68,6 +70,25 @@ class ClusterRun:
         self._results: list[Any] = []
         self._started = time.monotonic() - max(0.0, time.time() - self._record.started)
         self._stopped: float | None = None
+
+    def read_record(self, folder: Path) -> None:
+        """Take what its ranks have recorded by now, and from now on what they record."""
+        reader = RecordReader(folder, self.ranks)
+        self._take(reader)
+
+        def follow() -> None:
+            while not self.done:
+                time.sleep(RECORD_SECONDS)
+                self._take(reader)
+
+        threading.Thread(target=follow, name="mimokit-record", daemon=True).start()
+
+    def _take(self, reader: RecordReader) -> None:
+        for rank, told in reader.read():
+            if isinstance(told, list):
+                self.received(rank, told)
+            else:
+                self.returned(rank, told)
 
     def watch(self) -> None:
         """Begin to supervise; called by the cluster when the tasks are under way."""

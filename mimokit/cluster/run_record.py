@@ -15,16 +15,17 @@ import json
 import os
 import pickle
 import shutil
-import threading
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mimokit.cluster.worker.task import RankOutcome
 
 RUN_FILE = "run.json"
-LOOK_SECONDS = 0.2
 _LENGTH_BYTES = 8
 
 
@@ -94,77 +95,37 @@ class RankRecorder:
                 self._broken = True
 
 
-class RunEvents(Protocol):
-    """Who hears of a run that is read."""
-
-    @property
-    def done(self) -> bool:
-        """Whether the run has ended."""
-
-    def received(self, rank: int, batch: list[bytes]) -> None:
-        """Samples of one rank have come."""
-
-    def returned(self, rank: int, result: Any) -> None:
-        """A rank's task is over."""
-
-
-class SampleFiles:
-    """The samples that ranks record, evenly: first those of the rank that has told fewest."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._places: dict[Path, int] = {}
-        self._told: dict[Path, int] = {}
-
-    def next(self) -> tuple[int, list[bytes]] | None:
-        """Return a rank and samples of it, None if no rank has recorded more."""
-        for file in sorted(self._folder.glob("rank_*.samples")):
-            self._told.setdefault(file, 0)
-        for file in sorted(self._told, key=self._told.__getitem__):
-            if (batch := self._next_of(file)) is not None:
-                self._told[file] += len(batch)
-                return int(file.stem.removeprefix("rank_")), batch
-        return None
-
-    def _next_of(self, path: Path) -> list[bytes] | None:
-        with contextlib.suppress(OSError), path.open("rb") as file:
-            file.seek(self._places.get(path, 0))
-            batch = _next(file)
-            if batch is not None:
-                self._places[path] = file.tell()
-            return batch
-        return None
-
-
 class RecordReader:
-    """Tells what a run records, from its start to its end, from a separate thread."""
+    """Reads what the ranks of a run record, evenly: first of the rank that has told fewest."""
 
-    def __init__(self, folder: Path, ranks: tuple[int, ...], events: RunEvents) -> None:
-        self._samples = SampleFiles(folder)
-        self._outcomes = {rank: _files(folder, rank)[1] for rank in ranks}
-        self._events = events
-        self._lock = threading.Lock()
+    def __init__(self, folder: Path, ranks: Iterable[int]) -> None:
+        self._files = {rank: _files(folder, rank) for rank in ranks}
+        self._places = dict.fromkeys(self._files, 0)
+        self._told = dict.fromkeys(self._files, 0)
+        self._over: set[int] = set()
 
-    def follow(self) -> None:
-        """Begin; returns at once."""
-        threading.Thread(target=self._follow, name="mimokit-record", daemon=True).start()
-
-    def catch_up(self) -> None:
-        """Tell all that has been recorded so far."""
-        with self._lock:
-            # Looked for first: what was sent before it is in the file then.
-            over = {rank: file for rank, file in self._outcomes.items() if file.exists()}
-            while (told := self._samples.next()) is not None:
-                self._events.received(*told)
-            for rank, outcome in over.items():
-                del self._outcomes[rank]
+    def read(self) -> Iterator[tuple[int, list[bytes] | RankOutcome]]:
+        """Yield (rank, samples) of all that is recorded by now, then (rank, outcome)."""
+        # Looked for first: what was sent before it is in the file then.
+        over = [rank for rank, (_, file) in self._files.items() if file.exists()]
+        while (told := self._next()) is not None:
+            yield told
+        for rank in over:
+            if rank not in self._over:
+                self._over.add(rank)
                 with contextlib.suppress(OSError):
-                    self._events.returned(rank, pickle.loads(outcome.read_bytes()))
+                    yield rank, pickle.loads(self._files[rank][1].read_bytes())
 
-    def _follow(self) -> None:
-        while not self._events.done:
-            self.catch_up()
-            time.sleep(LOOK_SECONDS)
+    def _next(self) -> tuple[int, list[bytes]] | None:
+        for rank in sorted(self._told, key=self._told.__getitem__):
+            with contextlib.suppress(OSError), self._files[rank][0].open("rb") as file:
+                file.seek(self._places[rank])
+                batch = _next(file)
+                if batch is not None:
+                    self._places[rank] = file.tell()
+                    self._told[rank] += len(batch)
+                    return rank, batch
+        return None
 
 
 def _files(folder: Path, rank: int) -> tuple[Path, Path]:
@@ -172,7 +133,6 @@ def _files(folder: Path, rank: int) -> tuple[Path, Path]:
 
 
 def _next(file: Any) -> list[bytes] | None:
-    """Return the next batch of a file, None where it is not yet whole."""
     length = int.from_bytes(head := file.read(_LENGTH_BYTES), "big")
     packed = file.read(length)
     if len(head) < _LENGTH_BYTES or len(packed) < length:

@@ -164,11 +164,6 @@ def does_nothing(before: Place | None, now: Place | None) -> bool:
 
 
 def _polls(before: Place, now: Place, core: float) -> bool:
-    """Whether a rank goes round in a loop in which nothing changes.
-
-    Args:
-        core: that it has used since, from 0 to 1.
-    """
     if before.waits:
         return False
     both = list(itertools.takewhile(_is_same_call, zip(before.calls, now.calls, strict=False)))

@@ -65,7 +65,6 @@ def only_echoes(reports: Mapping[int, RankReport]) -> bool:
 
 
 def _waited(reports: Mapping[int, RankReport]) -> str | None:
-    """Who has waited too long in a collective, and what it was told; None if nobody has."""
     for rank, report in reports.items():
         if isinstance(report, RankOutcome) and _kind(report, None) == ECHO:
             assert report.failure is not None
@@ -96,7 +95,6 @@ def _kind(report: RankReport, waited: str | None) -> int | None:
 
 
 def _place(report: RankReport) -> str:
-    """Where a rank was that others waited for."""
     if isinstance(report, Busy):
         return report.stack
     assert isinstance(report, RankOutcome)

@@ -193,7 +193,6 @@ class Watch:
             return self._changed.wait_for(condition, max(0.0, seconds))
 
     def _look_for_idle(self) -> None:
-        """Tell of ranks that do nothing, or end them; stopped processes have time to go on."""
         still, step = self.standstill, self.standstill.step
         if step is None:
             return
@@ -253,7 +252,6 @@ class Watch:
                 self._cluster.kill(self._engines[rank])
 
     def _places(self, ranks: Sequence[int]) -> dict[int, Place | None]:
-        """Ask ranks at the same time where they are."""
         if not ranks:
             return {}
         with ThreadPoolExecutor(len(ranks)) as threads:

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from mimokit.cluster import ClusterError, ClusterRun, EnginesMissing, RankError, RunAborted
 from mimokit.config import ConfigError
@@ -50,46 +50,6 @@ _OF_AN_ITERATION = (StepSample, EvaluationSample, AnswersSample, HealthSample, T
 
 Message = dict[str, Any]
 Listener = Callable[[Message], object]
-
-
-class RunOnRanks(Protocol):
-    """What a run in the background needs of a run on ranks; a `ClusterRun` has more."""
-
-    @property
-    def done(self) -> bool:
-        """Whether there is a result or an error."""
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds since the start, or that it took."""
-
-    @property
-    def sample_count(self) -> int:
-        """The number of samples so far."""
-
-    def each_sample(self) -> Iterator[Message]:
-        """Yield the samples so far."""
-
-    def on_sample(self, callback: Listener) -> None:
-        """Call back with every sample, earlier ones first, from a separate thread."""
-
-    def drain(self, timeout: float | None = None) -> None:
-        """Wait until those who are called back have every sample."""
-
-    def result(self, timeout: float | None = None) -> list[Any]:
-        """Wait for the results in rank order, or raise."""
-
-    def stop(self) -> None:
-        """Ask the ranks to stop after the current iteration."""
-
-    def abort(self) -> None:
-        """End the run now."""
-
-    def wait_ended(self, timeout: float | None = None) -> bool:
-        """Wait until every rank is back or gone."""
-
-    def remember(self, note: Mapping[str, Any]) -> None:
-        """Remember something with the run, for a client that connects later."""
 
 
 class FailedTwiceError(ClusterError):
@@ -310,7 +270,6 @@ class RestartedRun:
         return None
 
     def _begin_again(self, error: Exception) -> bool:
-        """Begin the next attempt; otherwise keep the error that ends the run."""
         failed_at, began = self._reached, time.monotonic()
         self._error = error
         if isinstance(error, RunAborted) or self._stopping:
@@ -340,7 +299,6 @@ class RestartedRun:
         return True
 
     def _ends(self, error: Exception, failed_at: int) -> bool:
-        """Return whether no attempt follows one that failed."""
         if self.restarts and self.restarts[-1].step == failed_at:
             self._error = FailedTwiceError(failed_at, error)
             return True
@@ -403,6 +361,10 @@ def damage_in(error: Exception) -> str | None:
     if isinstance(error, RankError) and error.type_name == DamagedCheckpointError.__name__:
         return error.message
     return None
+
+
+RunOnRanks: TypeAlias = ClusterRun | RestartedRun
+"""What goes on in the background."""
 
 
 class _Heard:

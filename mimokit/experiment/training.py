@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pandas as pd
 
@@ -16,7 +16,7 @@ from mimokit.cluster import ClusterRun, RankDied
 from mimokit.cluster.symptoms import NO_MEMORY
 from mimokit.config import ExperimentConfig, Problem
 from mimokit.config.runtime import CheckpointConfig, Evaluations
-from mimokit.config.user_code import ForwardStep, OwnLoss, OwnModule, UserCode, checked_code
+from mimokit.config.user_code import ForwardStep, OwnLoss, OwnModule, checked_code
 from mimokit.experiment import on_rank
 from mimokit.experiment.background import BackgroundRun
 from mimokit.experiment.checkpoints import check_restarts, resumed
@@ -42,6 +42,8 @@ from mimokit.samples import (
 )
 
 if TYPE_CHECKING:
+    from mimokit.cluster import EngineCluster
+    from mimokit.cluster.job import Job
     from mimokit.engine.data.sources import DataSource
 
 _OF_NO_TABLE = (RankFacts, ProfileSample, HealthSample, AnswersSample)
@@ -72,26 +74,8 @@ class TrainingResult:
         return samples_to_evaluations(self.samples)
 
 
-class TrainingCluster(Protocol):
-    """Ranks to train on: an `EngineCluster`, a part of one, or a job of torchrun."""
-
-    def __len__(self) -> int:
-        """Return the number of ranks."""
-
-    def submit(
-        self,
-        function: Callable[..., Any],
-        plan: LayoutPlan,
-        config: ExperimentConfig,
-        evaluations: Evaluations | None,
-        trace: bool,
-        peak_flops: float | None,
-        code: UserCode,
-        /,
-        *,
-        world_size: int,
-    ) -> ClusterRun:
-        """Start `on_rank.train_rank` on the first ranks and return at once."""
+TrainingCluster: TypeAlias = "EngineCluster | Job"
+"""Ranks to train on: a cluster, a part of one, or a job of torchrun."""
 
 
 class TrainingRun(BackgroundRun[TrainingResult]):

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -20,7 +19,6 @@ from mimokit.cluster.run_record import (
     RankRecorder,
     RecordReader,
     RunRecord,
-    SampleFiles,
     last_record,
 )
 
@@ -106,20 +104,10 @@ def test_a_record_is_read_to_its_last_whole_batch(
     torn.add([b"after it"])
     with (folder / "rank_00001.samples").open("ab") as file:
         file.write(b"\0\0\0")
-    heard: list[tuple[int, object]] = []
-    events = SimpleNamespace(
-        done=False,
-        received=lambda rank, batch: heard.append((rank, batch)),
-        returned=lambda rank, outcome: heard.append((rank, outcome)),
-    )
-    reader = RecordReader(folder, (0, 1), events)
-    reader.catch_up()
-    reader.catch_up()
-    assert heard == [(0, [b"a", b"b"]), (1, [b"c"])]
+    reader = RecordReader(folder, (0, 1))
+    assert [*reader.read(), *reader.read()] == [(0, [b"a", b"b"]), (1, [b"c"])]
     whole.close("ended")
-    reader.catch_up()
-    reader.catch_up()
-    assert heard[2:] == [(0, "ended")]
+    assert [*reader.read(), *reader.read()] == [(0, "ended")]
 
 
 def test_ranks_are_told_evenly(tmp_path: Path) -> None:
@@ -128,8 +116,8 @@ def test_ranks_are_told_evenly(tmp_path: Path) -> None:
         recorder = RankRecorder(str(tmp_path), rank)
         for first in range(0, 60, together):
             recorder.add([bytes([number]) for number in range(first, first + together)])
-    files, told = SampleFiles(tmp_path), {0: [], 1: []}  # type: ignore[var-annotated]
-    while (some := files.next()) is not None:
-        told[some[0]] += some[1]
+    told = {0: [], 1: []}  # type: ignore[var-annotated]
+    for rank, some in RecordReader(tmp_path, (0, 1)).read():
+        told[rank] += some
         assert abs(len(told[0]) - len(told[1])) <= 5
     assert told[0] == told[1] == [bytes([number]) for number in range(60)]

@@ -21,7 +21,7 @@ from mimokit.cluster.local.commands import connection_file
 from mimokit.cluster.local.entries import ClusterEntry, clear
 from mimokit.cluster.local.starting import StartOptions, called, start_server
 from mimokit.cluster.patience import slowdown
-from mimokit.cluster.pool import Engine, PoolListener, StartProgress
+from mimokit.cluster.pool import Engine, StartProgress, WeakListener
 from mimokit.cluster.process import StoppedProcesses
 from mimokit.cluster.symptoms import SYMPTOMS
 from mimokit.cluster.worker.stack import STACK_SIGNAL, within_run
@@ -46,7 +46,7 @@ class LocalPool:
     link: EngineLink
 
     def __init__(
-        self, entry: ClusterEntry, server: psutil.Process, caller: Caller, listener: PoolListener
+        self, entry: ClusterEntry, server: psutil.Process, caller: Caller, listener: WeakListener
     ) -> None:
         """Take a server that is there; `start` and `connect` make one usable."""
         self.entry = entry
@@ -76,7 +76,7 @@ class LocalPool:
         cls,
         n: int,
         options: StartOptions,
-        listener: PoolListener,
+        listener: WeakListener,
         progress: StartProgress,
     ) -> LocalPool:
         """Start engines.
@@ -93,7 +93,7 @@ class LocalPool:
         return pool
 
     @classmethod
-    def connect(cls, name: str, listener: PoolListener, progress: StartProgress) -> LocalPool:
+    def connect(cls, name: str, listener: WeakListener, progress: StartProgress) -> LocalPool:
         """Return the engines of a cluster that stays.
 
         Raises:

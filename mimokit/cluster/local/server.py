@@ -200,7 +200,6 @@ class EngineServer:
                 kill_group(pid)
 
     def _take(self, caller: Caller) -> None:
-        """Obey a caller from now on, unless another client is there."""
         if self._client is not None and psutil.pid_exists(self._client.pid):
             self._answer(caller, event="refused", client=self._client.pid)
             return
@@ -211,7 +210,6 @@ class EngineServer:
         self._say(event="taken", last_id=self._last_id)
 
     def _start_wanted(self) -> None:
-        """Start the engines that were asked for, once there is a controller to register with."""
         if self._wanted and (connection := commands.engine_connection(self._directory)):
             name_sockets(connection)
             for engine_id in self._wanted:
@@ -267,7 +265,6 @@ class EngineServer:
         self._say(event="ready", fork=self._fork, controller=self._controller)
 
     def _say(self, **event: object) -> None:
-        """Tell the client, if there is one."""
         if self._client is not None:
             self._answer(self._client, **event)
 

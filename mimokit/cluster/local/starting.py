@@ -115,7 +115,6 @@ def _check_free(name: str) -> None:
 
 
 def _environment(n: int) -> dict[str, str]:
-    """Return the environment of the engines."""
     environment = dict(os.environ)
     for name in ONE_THREAD:
         environment.setdefault(name, "1")

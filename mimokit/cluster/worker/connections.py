@@ -94,7 +94,6 @@ def _report_once(poller: int, target: int, data: int) -> None:
 
 
 def _dead_connections() -> Iterator[tuple[int, int, int, int]]:
-    """Yield (poller, descriptor, data, inode) of connections that are polled but not alive."""
     for poller in map(int, os.listdir("/proc/self/fd")):
         for target, events, data in _polled_by(poller):
             with contextlib.suppress(OSError):
@@ -104,7 +103,6 @@ def _dead_connections() -> Iterator[tuple[int, int, int, int]]:
 
 
 def _polled_by(poller: int) -> list[tuple[int, int, int]]:
-    """Return (descriptor, events, data) of all that a poller waits for."""
     with contextlib.suppress(OSError):
         if os.readlink(f"/proc/self/fd/{poller}") == "anon_inode:[eventpoll]":
             lines = Path(f"/proc/self/fdinfo/{poller}").read_text().splitlines()

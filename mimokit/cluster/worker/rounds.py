@@ -148,7 +148,6 @@ def _runs_python(frame: types.FrameType) -> bool:
 def _calls(
     frames: Sequence[types.FrameType], looks: Sequence[Sequence[tuple[int, int]]]
 ) -> Sequence[Call]:
-    """Return the calls that are in progress at each look, with what the innermost ones see."""
     common: list[Call] = []
     for together in zip(*looks, strict=False):
         if len({frame for frame, _ in together}) > 1:

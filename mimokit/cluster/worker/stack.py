@@ -119,7 +119,6 @@ def _cpu_seconds(thread: int) -> float | None:
 
 
 def _all_cpu_seconds() -> float:
-    """CPU time of this process and of those that it has started."""
     process = psutil.Process()
     seconds: float = time.process_time() + sum(process.cpu_times()[2:4])
     for child in process.children(recursive=True):
