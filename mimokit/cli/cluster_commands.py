@@ -29,8 +29,7 @@ def clusters(
     from mimokit.cluster.local.listing import end_cluster
 
     with failures():
-        here = [state.entry.name for state in there() if state.entry.is_here] if end_all else []
-        for name in [*(end or ()), *here]:
+        for name in [*(end or ()), *(state.entry.name for state in there() if end_all)]:
             end_cluster(name)
             if not as_json:
                 typer.echo(f"Ended {name}.")
@@ -47,11 +46,11 @@ def _show(states: list[ClusterState]) -> None:
     if not states:
         typer.echo("There is no cluster.")
         return
-    table = Table("name", "engines", "client", "last run", "when its client is gone", "host")
+    table = Table("name", "engines", "client", "last run", "when its client is gone")
     for state in states:
         engines = "no answer" if state.engines is None else str(state.engines)
         client = "none" if state.client is None else f"process {state.client}"
         fate = "stays" if state.entry.stays else "ends"
-        cells = (state.entry.name, engines, client, state.run or "", fate, state.entry.host)
+        cells = (state.entry.name, engines, client, state.run or "", fate)
         table.add_row(*map(Text, cells))
     console().print(table)

@@ -6,10 +6,10 @@ import contextlib
 import os
 import secrets
 import stat
+import tempfile
 from pathlib import Path
 
 from mimokit.cluster.errors import ClusterError
-from mimokit.cluster.state import state_folders
 
 VARIABLE = "MIMOKIT_JOB_KEY"
 """Any text that the ranks of a job have and nobody else, for hosts without a common home."""
@@ -29,12 +29,17 @@ def user_key() -> bytes:
     if given := os.environ.get(VARIABLE):
         return given.encode()
     reason: object = "there is no directory for it"
-    for folder in state_folders():
+    for folder in _folders():
         try:
             return _of_file(folder)
         except OSError as error:
             reason = error
     raise ClusterError(f"the key of this job cannot be kept in a file ({reason}); {SAME_KEY}")
+
+
+def _folders() -> list[Path]:
+    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return [Path(state) / "mimokit", Path(tempfile.gettempdir()) / f"mimokit-{os.geteuid()}"]
 
 
 def _of_file(folder: Path) -> bytes:

@@ -56,7 +56,7 @@ def test_engines_wait_for_a_controller_that_is_still_writing(
     if half is not None:
         file.write_text(half)
     started: list[int] = []
-    entry = ClusterEntry("one", str(tmp_path), "plain", False, 1, 30.0, ())
+    entry = ClusterEntry(str(tmp_path), "plain", False, 1, 30.0, ())
     server = EngineServer(entry)
     monkeypatch.setattr(server, "_start_engine", started.append)
     one, other = socket.socketpair()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import pytest
 from mimokit.cluster import ClusterError, EngineCluster, run_record
 from mimokit.cluster.local import entries
 from mimokit.cluster.local.callers import Caller, call, listen_in
-from mimokit.cluster.local.entries import PREFIX, ClusterEntry, started_now
+from mimokit.cluster.local.entries import ENTRY, ClusterEntry
 from mimokit.cluster.run_record import (
     RankRecorder,
     RecordReader,
@@ -24,31 +23,28 @@ from mimokit.cluster.run_record import (
 
 
 @pytest.fixture
-def entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ClusterEntry]:
+def entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterEntry:
     """The written entry of a cluster whose server is this process."""
-    monkeypatch.setattr(entries, "state_folders", lambda: [tmp_path / "state"])
-    directory = tmp_path / f"{PREFIX}one"
-    directory.mkdir()
-    made = started_now(ClusterEntry("one", str(directory), "fork", True, 2, 30.0, ()))
-    entries.write_entry(made)
+    monkeypatch.setattr(entries, "_places", lambda: [tmp_path])
+    directory = entries.new_folder("one")
+    made = ClusterEntry(str(directory), "fork", True, 2, 30.0, ()).of_this_process()
+    made.write()
     return made
 
 
-def test_an_entry_is_its_owners_and_goes_with_its_cluster(
-    entry: ClusterEntry, tmp_path: Path
-) -> None:
-    (file,) = (tmp_path / "state" / "clusters").iterdir()
-    assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+def test_an_entry_is_its_owners_and_goes_with_its_cluster(entry: ClusterEntry) -> None:
+    folder = Path(entry.directory)
+    modes = [path.stat().st_mode & 0o777 for path in (folder / ENTRY, folder)]
+    assert (entry.name, modes) == ("one", [0o600, 0o700])
     assert entries.entries() == [entry]
-    with pytest.raises(FileExistsError):
-        entries.write_entry(entry)
+    folder.chmod(0o755)
+    assert entries.entries() == [], "others could have written it"
+    folder.chmod(0o700)
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    entries.remove_entry(entry)
-    entries.write_entry(replace(entry, pid=gone.pid))
+    replace(entry, pid=gone.pid).write()
     assert entries.entries() == []
-    assert not Path(entry.directory).exists()
-    assert not file.exists()
+    assert not folder.exists()
 
 
 def test_names_that_cannot_be_used(entry: ClusterEntry) -> None:
@@ -61,14 +57,12 @@ def test_names_that_cannot_be_used(entry: ClusterEntry) -> None:
         EngineCluster(1, stay=True, name="one", progress=False)
     with pytest.raises(ClusterError, match="the cluster 'one' does not answer"):
         EngineCluster.connect("one")
-    entries.remove_entry(entry)
-    entries.write_entry(replace(entry, stays=False))
+    replace(entry, stays=False).write()
     with pytest.raises(ClusterError, match=r"ends with the process that started it.*stay=True"):
         EngineCluster.connect("one")
-    entries.remove_entry(entry)
-    entries.write_entry(replace(entry, host="elsewhere"))
-    with pytest.raises(ClusterError, match="runs on elsewhere: connect from there"):
-        EngineCluster.connect("one")
+    entries.new_folder("two")
+    with pytest.raises(ClusterError, match=r"mimokit-cluster-two is there and no cluster"):
+        EngineCluster(1, name="two", progress=False)
 
 
 def test_the_kernel_says_who_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,18 +1,18 @@
-"""The local clusters of this user: an entry for each, in a folder that others cannot read.
+"""The local clusters of this user: each is a folder with an entry, which others cannot enter.
 
-The engine server of a cluster writes the entry and removes it when it ends. An entry whose server
-was killed is removed, with the folder of its cluster, by whoever lists them next.
+The engine server writes the entry and removes the folder when it ends. A folder whose server was
+killed is removed by whoever lists clusters next.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
+import secrets
 import shutil
-import socket
-from collections.abc import Iterator
+import stat
+import tempfile
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -20,12 +20,13 @@ import psutil
 
 from mimokit.cluster.errors import ClusterError
 from mimokit.cluster.process import SAME_START
-from mimokit.cluster.state import state_folders
 
-FOLDER = "clusters"
 PREFIX = "mimokit-cluster-"
-"""Of the folder of a cluster."""
+"""Of the folder of a cluster; its name follows."""
+ENTRY = "cluster.json"
 NAMES = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+LONGEST_PLACE = 60
+"""Characters of the path of the directory for temporary files; that of a socket may have 103."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +40,8 @@ class ClusterEntry:
         timeout: of collectives, in seconds.
         pid: of the engine server.
         began: when that process began, in seconds since the epoch.
-        host: where it runs; homes may be shared by hosts.
     """
 
-    name: str
     directory: str
     launch: str
     stays: bool
@@ -51,7 +50,11 @@ class ClusterEntry:
     preload: tuple[str, ...]
     pid: int = 0
     began: float = 0.0
-    host: str = ""
+
+    @property
+    def name(self) -> str:
+        """What the user calls it."""
+        return Path(self.directory).name.removeprefix(PREFIX)
 
     @property
     def runs(self) -> Path:
@@ -59,21 +62,51 @@ class ClusterEntry:
         return Path(self.directory) / "runs"
 
     @property
-    def is_here(self) -> bool:
-        """Whether it runs on this host."""
-        return self.host == socket.gethostname()
-
-    @property
     def lives(self) -> bool:
-        """Whether the engine server is there; of another host that is not known, and so yes."""
-        if not self.is_here:
-            return True
+        """Whether the engine server is there."""
         try:
             process = psutil.Process(self.pid)
             there = process.status() != psutil.STATUS_ZOMBIE
             return bool(there and abs(process.create_time() - self.began) < SAME_START)
         except psutil.Error:
             return False
+
+    def of_this_process(self) -> ClusterEntry:
+        """Return it with what is known of its engine server, which this process is."""
+        return replace(self, pid=os.getpid(), began=psutil.Process().create_time())
+
+    def write(self) -> None:
+        """Write it into its folder; raises OSError if that cannot be."""
+        descriptor = os.open(
+            Path(self.directory) / ENTRY, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600
+        )
+        with os.fdopen(descriptor, "w") as file:
+            json.dump(asdict(self), file)
+
+    @classmethod
+    def of_json(cls, text: str) -> ClusterEntry:
+        """Return what `asdict` and JSON have made plain."""
+        content = json.loads(text)
+        return cls(**content | {"preload": tuple(content["preload"])})
+
+
+def new_folder(name: str | None) -> Path:
+    """Return a new folder for a cluster; of no name one that no other has.
+
+    Raises:
+        ClusterError: no folder can have this name, or there is one.
+    """
+    if name is not None and checked_name(name) in (entry.name for entry in entries()):
+        raise ClusterError(
+            f"a cluster is called {name!r} already: EngineCluster.connect({name!r}) uses it, "
+            f"`mimokit clusters --end {name}` ends it"
+        )
+    folder = _places()[0] / f"{PREFIX}{name or secrets.token_hex(4)}"
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        raise ClusterError(f"{folder} is there and no cluster: choose another name") from None
+    return folder
 
 
 def checked_name(name: str) -> str:
@@ -86,46 +119,14 @@ def checked_name(name: str) -> str:
     return name
 
 
-def write_entry(entry: ClusterEntry) -> None:
-    """Write the entry of a cluster.
-
-    Raises:
-        FileExistsError: another one has that name.
-        OSError: it cannot be written anywhere.
-    """
-    text = json.dumps(asdict(entry)).encode()
-    failed = OSError("there is no folder for it")
-    for folder in _folders():
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-            descriptor = os.open(_file(folder, entry.name), flags, 0o600)
-        except FileExistsError:
-            raise
-        except OSError as error:
-            failed = error
-            continue
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(text)
-        return
-    raise failed
-
-
-def remove_entry(entry: ClusterEntry) -> None:
-    """Remove the entry of a cluster, unless another one has the name by now."""
-    for folder in _folders():
-        written = _read(_file(folder, entry.name))
-        if written is not None and written.directory == entry.directory:
-            _file(folder, entry.name).unlink(missing_ok=True)
-
-
 def entries() -> list[ClusterEntry]:
     """Return the clusters that are there, by name; clears away what is left of killed ones."""
     there: dict[str, ClusterEntry] = {}
-    for entry in _written():
-        if entry.lives:
+    for folder in (folder for place in _places() for folder in place.glob(f"{PREFIX}*")):
+        entry = _read(folder)
+        if entry is not None and entry.lives:
             there.setdefault(entry.name, entry)
-        else:
+        elif entry is not None:
             clear(entry)
     return [there[name] for name in sorted(there)]
 
@@ -144,43 +145,31 @@ def entry_of(name: str) -> ClusterEntry:
 
 def clear(entry: ClusterEntry) -> None:
     """Remove what a cluster whose server is gone has left on the disk."""
-    remove_entry(entry)
-    directory = Path(entry.directory)
-    with contextlib.suppress(OSError):
-        ours = directory.lstat().st_uid == os.geteuid() and not directory.is_symlink()
-        if ours and directory.name.startswith(PREFIX):
-            shutil.rmtree(directory, ignore_errors=True)
+    if _is_ours(Path(entry.directory)):
+        shutil.rmtree(entry.directory, ignore_errors=True)
 
 
-def _folders() -> list[Path]:
-    return [folder / FOLDER for folder in state_folders()]
+def _places() -> list[Path]:
+    """Where folders are made, and where processes with another TMPDIR have made theirs."""
+    place = tempfile.gettempdir()
+    return [Path(one) for one in dict.fromkeys((place, "/tmp")) if len(one) <= LONGEST_PLACE]
 
 
-def _file(folder: Path, name: str) -> Path:
-    return folder / f"{name}.json"
-
-
-def _written() -> Iterator[ClusterEntry]:
-    for folder in _folders():
-        with contextlib.suppress(OSError):
-            for file in sorted(folder.glob("*.json")):
-                if (entry := _read(file)) is not None:
-                    yield entry
-
-
-def _read(file: Path) -> ClusterEntry | None:
-    """Return the entry in a file, None if it is none of ours or is just being written."""
+def _is_ours(folder: Path) -> bool:
     try:
-        with open(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)) as text:
-            if os.fstat(text.fileno()).st_uid != os.geteuid():
-                return None
-            content = json.loads(text.read())
-            return ClusterEntry(**content | {"preload": tuple(content["preload"])})
+        facts = folder.lstat()
+    except OSError:
+        return False
+    ours = facts.st_uid == os.geteuid() and stat.S_IMODE(facts.st_mode) & 0o077 == 0
+    return ours and stat.S_ISDIR(facts.st_mode) and folder.name.startswith(PREFIX)
+
+
+def _read(folder: Path) -> ClusterEntry | None:
+    """Return the entry in a folder, None if that is none of ours or is just being written."""
+    if not _is_ours(folder):
+        return None
+    try:
+        entry = ClusterEntry.of_json((folder / ENTRY).read_text())
     except (OSError, ValueError, TypeError, LookupError):
         return None
-
-
-def started_now(entry: ClusterEntry) -> ClusterEntry:
-    """Return an entry with what is known of this process, its engine server."""
-    began = psutil.Process().create_time()
-    return replace(entry, pid=os.getpid(), began=began, host=socket.gethostname())
+    return entry if entry.directory == str(folder) else None

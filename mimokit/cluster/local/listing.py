@@ -9,7 +9,6 @@ from typing import Any
 
 import psutil
 
-from mimokit.cluster.errors import ClusterError
 from mimokit.cluster.local.callers import Caller, call
 from mimokit.cluster.local.entries import ClusterEntry, clear, entries, entry_of
 from mimokit.cluster.patience import slowdown
@@ -25,7 +24,7 @@ class ClusterState:
 
     Attributes:
         client: the process that uses it, None if none does.
-        engines: how many live; None if the engine server does not answer or is on another host.
+        engines: how many live; None if the engine server does not answer.
         run: the function of the last run that was recorded, None if there is none.
     """
 
@@ -38,7 +37,6 @@ class ClusterState:
         """Return it as JSON can say it."""
         return {
             "name": self.entry.name,
-            "host": self.entry.host,
             "engines": self.engines,
             "stays": self.entry.stays,
             "client": self.client,
@@ -54,20 +52,11 @@ def clusters() -> list[ClusterState]:
 
 
 def end_cluster(name: str) -> None:
-    """End a cluster of this host with all that runs on it.
-
-    Raises:
-        ClusterError: there is none of this name here.
-    """
+    """End a cluster with all that runs on it; raises ClusterError if there is none of this name."""
     entry = entry_of(name)
-    if not entry.is_here:
-        raise ClusterError(f"the cluster {name!r} runs on {entry.host}: end it there")
     with contextlib.suppress(psutil.NoSuchProcess):
         server = psutil.Process(entry.pid)
-        with (
-            contextlib.suppress(OSError),
-            contextlib.closing(call(Path(entry.directory))) as caller,
-        ):
+        with contextlib.suppress(OSError), _called(entry) as caller:
             caller.say({"command": "end"})
         try:
             server.wait(END_SECONDS * slowdown())
@@ -79,11 +68,9 @@ def end_cluster(name: str) -> None:
 
 def _state(entry: ClusterEntry) -> ClusterState:
     told: dict[str, Any] = {"client": None, "engines": None}
-    record = None
-    if entry.is_here:
-        with contextlib.suppress(OSError):
-            told = _asked(entry) or told
-        record = last_record(entry.runs)
+    with contextlib.suppress(OSError):
+        told = _asked(entry) or told
+    record = last_record(entry.runs)
     run = None if record is None else record.name
     return ClusterState(entry, told["client"], told["engines"], run)
 

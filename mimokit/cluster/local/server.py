@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
-import json
 import os
 import select
 import signal
@@ -27,7 +26,7 @@ import psutil
 from mimokit.cluster.local import commands
 from mimokit.cluster.local.apps import CONTROLLER, ENGINE, run_app
 from mimokit.cluster.local.callers import Caller
-from mimokit.cluster.local.entries import ClusterEntry, clear, started_now, write_entry
+from mimokit.cluster.local.entries import ClusterEntry, clear
 from mimokit.cluster.local.processes import execute_process, fork_process, kill_group
 from mimokit.cluster.sockets import name_sockets
 from mimokit.import_path import found
@@ -74,9 +73,7 @@ class EngineServer:
 
     def _register(self) -> None:
         try:
-            write_entry(self._entry)
-        except FileExistsError:
-            self._give_up(f"another one is called {self._entry.name!r}")
+            self._entry.write()
         except OSError as error:
             if self._entry.stays:
                 self._give_up(f"nobody could find it again, as its entry is not written ({error})")
@@ -293,8 +290,7 @@ def _gpu_is_open() -> bool:
 
 def main() -> None:
     """Serve: the argument is the entry of the cluster as JSON, standard input the socket."""
-    given = json.loads(sys.argv[1])
-    entry = started_now(ClusterEntry(**given | {"preload": tuple(given["preload"])}))
+    entry = ClusterEntry.of_json(sys.argv[1]).of_this_process()
     # What is forked or imported has no business with the socket.
     listener = socket.socket(fileno=os.dup(0))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import tempfile
 import warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,19 +15,10 @@ from mimokit.cluster.devices import HIDDEN, gpus_of_host
 from mimokit.cluster.errors import ClusterError
 from mimokit.cluster.local.callers import Caller, call, listen_in
 from mimokit.cluster.local.commands import profile_directory
-from mimokit.cluster.local.entries import (
-    PREFIX,
-    ClusterEntry,
-    checked_name,
-    clear,
-    entries,
-    entry_of,
-)
+from mimokit.cluster.local.entries import ClusterEntry, clear, entry_of, new_folder
 from mimokit.import_path import handed_on, module_command
 from mimokit.units import counted
 
-LONGEST_PLACE = 60
-"""Characters of the path of the directory for temporary files; that of a socket may have 103."""
 ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -56,12 +46,9 @@ def start_server(n: int, options: StartOptions) -> tuple[ClusterEntry, psutil.Po
     Raises:
         ClusterError: another cluster has the name.
     """
-    if options.name is not None:
-        _check_free(options.name)
-    directory = _new_directory()
+    directory = new_folder(options.name)
     profile_directory(directory).mkdir()
     entry = ClusterEntry(
-        name=options.name or directory.name.removeprefix(PREFIX).strip("_"),
         directory=str(directory),
         launch="fork" if options.fork else "plain",
         stays=options.stays,
@@ -93,8 +80,6 @@ def called(name: str) -> tuple[ClusterEntry, Caller]:
         ClusterError: there is none of this name here, or it does not answer.
     """
     entry = entry_of(name)
-    if not entry.is_here:
-        raise ClusterError(f"the cluster {name!r} runs on {entry.host}: connect from there")
     if not entry.stays:
         raise ClusterError(
             f"the cluster {name!r} ends with the process that started it: start one with stay=True"
@@ -103,15 +88,6 @@ def called(name: str) -> tuple[ClusterEntry, Caller]:
         return entry, call(Path(entry.directory))
     except OSError as error:
         raise ClusterError(f"the cluster {name!r} does not answer: {error}") from None
-
-
-def _check_free(name: str) -> None:
-    checked_name(name)
-    if any(entry.name == name for entry in entries()):
-        raise ClusterError(
-            f"a cluster is called {name!r} already: EngineCluster.connect({name!r}) uses it, "
-            f"`mimokit clusters --end {name}` ends it"
-        )
 
 
 def _environment(n: int) -> dict[str, str]:
@@ -132,11 +108,3 @@ def _environment(n: int) -> dict[str, str]:
         environment |= HIDDEN
     environment["PYTHONPATH"] = handed_on()
     return environment
-
-
-def _new_directory() -> Path:
-    """Return a new directory that nobody else can enter, with a path that sockets can have."""
-    place = tempfile.gettempdir()
-    return Path(
-        tempfile.mkdtemp(prefix=PREFIX, dir=place if len(place) <= LONGEST_PLACE else "/tmp")
-    )

@@ -259,7 +259,7 @@ def test_a_client_that_is_killed_leaves_all_whole_rows_and_nothing_else(
     tmp_path: Path, scratch: Path, record_property: Callable[[str, object], None]
 ) -> None:
     mark = uuid.uuid4().hex
-    own = {"TMPDIR": str(scratch), "XDG_STATE_HOME": str(scratch / "state"), MARK: mark}
+    own = {"TMPDIR": str(scratch), MARK: mark}
     client = subprocess.Popen(
         [sys.executable, "-c", KILLED_CLIENT, str(tmp_path)],
         stdout=subprocess.DEVNULL,
@@ -295,8 +295,8 @@ def test_a_client_that_is_killed_leaves_all_whole_rows_and_nothing_else(
 
 
 def left_in(scratch: Path) -> list[Path]:
-    """Return files, sockets and folders; those of the user's state and torch's cache may stay."""
-    lasting = [scratch / "state", *scratch.glob("torchinductor_*")]
+    """Return files, sockets and folders; those of torch's cache may stay."""
+    lasting = [*scratch.glob("torchinductor_*")]
     return [
         path
         for path in scratch.rglob("*")
