@@ -35,6 +35,7 @@ from mimokit.cluster.local.processes import die_with_parent
 from mimokit.cluster.patience import slowdown
 from mimokit.cluster.pool import Engine
 from mimokit.cluster.run import ClusterRun
+from mimokit.cluster.watch import REPEAT_SECONDS
 from mimokit.cluster.worker.membership import describe
 from mimokit.cluster.worker.session import ABORT_MESSAGE, EngineSession, open_session
 from mimokit.cluster.worker.stack import Place, main_place
@@ -119,6 +120,8 @@ class Job:
                     self._work(number, **task)
             self._session.membership.leave()
             self._part()
+        except ClusterError:
+            raise
         except RuntimeError as error:
             raise ClusterError(f"{GONE}: start the job again with --resume") from error
 
@@ -154,6 +157,7 @@ class Job:
                 number, run_id = self._current
                 if self._store.check([f"abort/{number}"]):
                     self._session.abort(run_id)
+                    time.sleep(REPEAT_SECONDS)
                 if self._store.check([where]) and self._store.delete_key(where):
                     self._store.set(here, json.dumps(main_place().to_json()))
         except RuntimeError:

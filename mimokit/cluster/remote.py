@@ -142,6 +142,7 @@ def _connect(profile: str | None, cluster_file: str | Path | None) -> object:
 class PoolPart:
     """Engines of a pool that others share; only what is asked of the part concerns them alone."""
 
+    link: EngineLink
     runs: Path | None = None
 
     def __init__(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hmac
 from datetime import timedelta
 from typing import Any
 
 from torch._C._distributed_c10d import Store
 
-from mimokit.cluster.signature import signed, verified
+SIZE = 32
+"""Bytes of a signature."""
 
 
 class SignedStore(Store):
@@ -72,3 +74,18 @@ class SignedStore(Store):
         """Return a store of the same entries, with a separate connection."""
         self._clones.append(SignedStore(self._store.clone(), self._key))
         return self._clones[-1]
+
+
+def signed(key: bytes, name: str, value: bytes) -> bytes:
+    """Return a value behind its signature, which holds under this name alone."""
+    return _signature(key, name, value) + value
+
+
+def verified(key: bytes, name: str, text: bytes) -> bytes | None:
+    """Return the value of `signed`, None if it was signed with another key or name, or not."""
+    signature, value = text[:SIZE], text[SIZE:]
+    return value if hmac.compare_digest(signature, _signature(key, name, value)) else None
+
+
+def _signature(key: bytes, name: str, value: bytes) -> bytes:
+    return hmac.digest(key, b"%d %s %s" % (len(name), name.encode(), value), "sha256")
