@@ -31,7 +31,6 @@ from mimokit.cluster.remote import ConnectedPool, EnginePool, PoolPart, checked_
 from mimokit.cluster.run import ClusterRun, RankEvents
 from mimokit.cluster.run_record import last_record
 from mimokit.cluster.sample_log import Sample
-from mimokit.cluster.worker.stack import Place
 from mimokit.cluster.worker.task import RankTask
 from mimokit.cluster.world import World
 from mimokit.units import counted
@@ -130,7 +129,7 @@ class EngineCluster:
             rank: there.get(engine_id, Engine(-1, engine_id, None))
             for rank, engine_id in record.engines.items()
         }
-        run = ClusterRun(self, record.name, engines, record, runs)
+        run = ClusterRun(self._pool, record.name, engines, self._replace_dead, record, runs)
         self._run = run
         run.read_record(runs / record.run_id)
         for rank, engine in engines.items():
@@ -391,7 +390,7 @@ class EngineCluster:
             placed = {rank: self._formation.engine(world.slots[rank]) for rank in chosen}
             # To join a world is no run that anyone looks for.
             runs = None if function is join_only else self._pool.runs
-            run = ClusterRun(self, name, placed, runs=runs)
+            run = ClusterRun(self._pool, name, placed, self._replace_dead, runs=runs)
             self._run = run
             try:
                 self._start(run, world, call)
@@ -466,39 +465,7 @@ class EngineCluster:
         for part in self._open_parts():
             part.hear_of_failure(reason)
 
-    # What a run needs of its cluster.
-
-    def tell(self, engine: Engine, message: str, content: dict[str, Any]) -> None:
-        """Send a control message to an engine."""
-        with contextlib.suppress(OSError):
-            self._pool.link.control(engine.engine_id, message, content)
-
-    def kill(self, engine: Engine) -> None:
-        """End an engine by force; it is replaced."""
-        self._pool.kill(engine)
-
-    def pid_here(self, engine: Engine) -> int | None:
-        """The process id of an engine on this host, None of one elsewhere."""
-        return self._formation.pid_here(engine)
-
-    def place(self, engine: Engine) -> Place | None:
-        """Return where the main thread of an engine is, None if its process does not answer."""
-        return self._pool.link.place(engine.engine_id)
-
-    def in_reach(self, engine: Engine) -> bool:
-        """Whether the host of an engine can be spoken to."""
-        return self._pool.in_reach(engine)
-
-    def written_stack(self, engine: Engine) -> str | None:
-        """Return the stack of an engine that does not answer, None if there is none."""
-        return self._pool.written_stack(engine)
-
-    def check(self) -> None:
-        """Raise ClusterError if engines cannot be heard of any more."""
-        self._pool.check()
-
-    def ended(self) -> None:
-        """Replace dead engines once every rank of the run has returned or died."""
+    def _replace_dead(self) -> None:
         with self._lock, contextlib.suppress(ClusterError):
             if not self._closed:
                 self._formation.replace_dead()

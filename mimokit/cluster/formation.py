@@ -196,11 +196,13 @@ class Formation:
         return tuple(self._hosts[slot] for slot in every)
 
     def engine(self, slot: int) -> Engine:
-        """Return the engine in a slot, with its host if that is another one than this."""
+        """Return the engine in a slot, with its process if that is here, else with its host."""
         engine, host = self._pool.engines[slot], self._hosts.get(slot)
-        return engine if host in (None, socket.gethostname()) else replace(engine, host=host)
+        if host not in (None, socket.gethostname()):
+            return replace(engine, host=host)
+        return replace(engine, pid=self._pid_here(engine))
 
-    def pid_here(self, engine: Engine) -> int | None:
+    def _pid_here(self, engine: Engine) -> int | None:
         """The process id of an engine on this host, None of one elsewhere."""
         return engine.pid if engine.pid is not None else self._pids.get(engine.engine_id)
 
@@ -227,10 +229,10 @@ class Formation:
         watch = StoppedProcesses()
         while stopped := self._stopped(slots, watch):
             for engine in stopped:
-                if watch.too_long(self.pid_here(engine)):
+                if watch.too_long(self._pid_here(engine)):
                     self._pool.kill(engine)
                     warnings.warn(
-                        f"engine {engine.slot} (process {self.pid_here(engine)}) was stopped by a "
+                        f"engine {engine.slot} (process {self._pid_here(engine)}) was stopped by a "
                         f"signal, did not go on and was killed; another takes its place",
                         RuntimeWarning,
                         stacklevel=2,
@@ -242,7 +244,7 @@ class Formation:
         return [
             engines[slot]
             for slot in slots
-            if self._pool.alive(slot) and watch.seconds(self.pid_here(engines[slot])) is not None
+            if self._pool.alive(slot) and watch.seconds(self._pid_here(engines[slot])) is not None
         ]
 
     def _stands(self, world: World, idle: float) -> bool:
@@ -281,9 +283,9 @@ class Formation:
     def _look(self, watch: StoppedProcesses, engine_id: int) -> None:
         self._pool.check()
         for engine in self._pool.engines:
-            if engine.engine_id == engine_id and watch.too_long(self.pid_here(engine)):
+            if engine.engine_id == engine_id and watch.too_long(self._pid_here(engine)):
                 self._pool.kill(engine)
                 raise ClusterError(
-                    f"engine {engine.slot} (process {self.pid_here(engine)}) was stopped by a "
+                    f"engine {engine.slot} (process {self._pid_here(engine)}) was stopped by a "
                     f"signal, did not go on and was killed"
                 )

@@ -241,13 +241,9 @@ class Job:
     def kill(self, engine: Engine) -> None:
         """End a rank that does not come back; nothing here can replace it."""
         self._lost = self._lost or f"rank {engine.slot} does not come back; {ENDS}"
-        if engine.slot and (pid := self.pid_here(engine)) is not None:
+        if engine.slot and engine.host is None and engine.pid is not None:
             with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
-
-    def pid_here(self, engine: Engine) -> int | None:
-        """The process id of a rank on this host, None of one elsewhere."""
-        return engine.pid if engine.host is None else None
+                os.kill(engine.pid, signal.SIGKILL)
 
     def place(self, engine: Engine) -> Place | None:
         """Where the main thread of a rank is, None if its process does not answer."""
@@ -270,9 +266,6 @@ class Job:
     def written_stack(self, engine: Engine) -> str | None:
         """The stack that a rank would write is not ours to read."""
         return None
-
-    def ended(self) -> None:
-        """Nothing is replaced."""
 
     def check(self) -> None:
         """Report the first rank on this host whose process is gone; others follow it."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from dataclasses import dataclass
 from typing import Any
 
 from mimokit.cluster.errors import STARTED_AGAIN
+from mimokit.cluster.link import EngineLink
+from mimokit.cluster.worker.stack import Place
 from mimokit.progress import shown
 
 
@@ -26,6 +29,21 @@ class Engine:
     pid: int | None
     remedy: str = STARTED_AGAIN
     host: str | None = None
+
+
+class Linked:
+    """Speaks to engines through the controller."""
+
+    link: EngineLink
+
+    def tell(self, engine: Engine, message: str, content: dict[str, Any]) -> None:
+        """Send a control message to an engine."""
+        with contextlib.suppress(OSError):
+            self.link.control(engine.engine_id, message, content)
+
+    def place(self, engine: Engine) -> Place | None:
+        """Return where the main thread of an engine is, None if its process does not answer."""
+        return self.link.place(engine.engine_id)
 
 
 class WeakListener:

@@ -18,16 +18,15 @@ from mimokit.cluster.errors import NEEDS_ANOTHER, ClusterError, EnginesMissing
 from mimokit.cluster.link import EngineLink
 from mimokit.cluster.local.pool import LocalPool
 from mimokit.cluster.patience import slowdown
-from mimokit.cluster.pool import Engine, StartProgress, WeakListener
+from mimokit.cluster.pool import Engine, Linked, StartProgress, WeakListener
 from mimokit.units import counted
 
 CONNECT_SECONDS = 30.0
 
 
-class ConnectedPool:
+class ConnectedPool(Linked):
     """Engines that are not ours: they are used, watched, and left running."""
 
-    link: EngineLink
     runs: Path | None = None
 
     def __init__(
@@ -139,10 +138,9 @@ def _connect(profile: str | None, cluster_file: str | Path | None) -> object:
         raise ClusterError(f"no running cluster was found by {place}: {error}") from error
 
 
-class PoolPart:
+class PoolPart(Linked):
     """Engines of a pool that others share; only what is asked of the part concerns them alone."""
 
-    link: EngineLink
     runs: Path | None = None
 
     def __init__(

@@ -43,15 +43,17 @@ class ClusterRun:
 
     def __init__(
         self,
-        cluster: Watched,
+        pool: Watched,
         name: str,
         engines: dict[int, Engine],
+        on_end: Callable[[], object] = lambda: None,
         record: RunRecord | None = None,
         runs: Path | None = None,
     ) -> None:
         """Take the ranks.
 
         Args:
+            on_end: called when every rank is back or gone.
             record: of a run that another client has started.
             runs: the folder in which runs are recorded, None where they are not.
         """
@@ -62,8 +64,8 @@ class ClusterRun:
         self.name = name
         if record is None:
             self._write_record()
-        self._engines = engines
-        self._watch = Watch(cluster, self.run_id, name, engines)
+        self._engines, self._on_end = engines, on_end
+        self._watch = Watch(pool, self.run_id, name, engines)
         self._log = SampleLog()
         self._finished, self._ended = threading.Event(), threading.Event()
         self._error: BaseException | None = None
@@ -284,6 +286,8 @@ class ClusterRun:
             self._settle()
         self._ended.set()
         watch.release()
+        self._on_end()
+        del self._on_end  # a run that is kept does not keep its cluster
 
     def _await_samples(self, timeout: float) -> None:
         reports = self._watch.known().items()

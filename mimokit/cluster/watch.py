@@ -40,16 +40,13 @@ REPEAT_SECONDS = 0.5
 
 
 class Watched(Protocol):
-    """What a watch needs of the cluster whose ranks it watches."""
+    """What a watch needs of the engines that it watches: a pool of a cluster, or a job."""
 
     def tell(self, engine: Engine, message: str, content: dict[str, Any]) -> None:
         """Send a control message to an engine."""
 
     def kill(self, engine: Engine) -> None:
         """End an engine by force."""
-
-    def pid_here(self, engine: Engine) -> int | None:
-        """The process id of an engine on this host, None of one elsewhere."""
 
     def place(self, engine: Engine) -> Place | None:
         """Where the main thread of an engine is, None if its process does not answer."""
@@ -63,9 +60,6 @@ class Watched(Protocol):
     def check(self) -> None:
         """Raise ClusterError if engines cannot be heard of any more."""
 
-    def ended(self) -> None:
-        """Every rank of the run is back or gone."""
-
 
 class Watch:
     """Watches the ranks of one run; `symptoms` has what it looks for.
@@ -78,10 +72,8 @@ class Watch:
         calls_back: whether ranks were told to come back: what they print then is noise.
     """
 
-    def __init__(
-        self, cluster: Watched, run_id: str, name: str, engines: dict[int, Engine]
-    ) -> None:
-        self._cluster = cluster
+    def __init__(self, pool: Watched, run_id: str, name: str, engines: dict[int, Engine]) -> None:
+        self._pool = pool
         self._run_id, self._name, self._engines = run_id, name, engines
         self._changed = threading.Condition()
         self._stopped = StoppedProcesses()
@@ -117,7 +109,7 @@ class Watch:
     def stop(self) -> None:
         """Raise the flag that the function looks at."""
         for engine in self._engines.values():
-            self._cluster.tell(engine, STOP_MESSAGE, {"run_id": self._run_id})
+            self._pool.tell(engine, STOP_MESSAGE, {"run_id": self._run_id})
 
     def abort(self) -> None:
         """End the run now."""
@@ -152,13 +144,13 @@ class Watch:
         """Wait until all ranks are back or one has failed; looks at those that are silent."""
         while not self._await(lambda: not self.missing or self.in_trouble, LOOK_SECONDS):
             try:
-                self._cluster.check()
+                self._pool.check()
             except ClusterError as error:
                 # Engines that can be reached later must not go on with this.
                 self._tell_abort(self.missing)
                 self.give_up(str(error))
             for rank in self.missing:
-                if self._stopped.too_long(self._cluster.pid_here(self._engines[rank])):
+                if self._stopped.too_long(_pid_here(self._engines[rank])):
                     self._freeze(rank, sentence("stopped"))
             self._look_for_idle()
             if self.standstill.is_total:
@@ -177,14 +169,12 @@ class Watch:
         """Kill the ranks that do not come back."""
         self._call_until(self._end)
         for rank in self.missing:
-            self._cluster.kill(self._engines[rank])
+            self._pool.kill(self._engines[rank])
         self._await(lambda: not self.missing, SYMPTOMS["silent"].after)
 
     def release(self) -> None:
-        """All ranks are back or gone: let go of the cluster, which a run that is kept outlives."""
-        cluster, nobody = self._cluster, _NoCluster()
-        self._cluster = cast(Watched, nobody)
-        cluster.ended()
+        """All ranks are back or gone: let go of the pool, which a run that is kept outlives."""
+        self._pool = cast(Watched, _Nobody())
 
     # How it does it.
 
@@ -199,7 +189,7 @@ class Watch:
         idle = {
             rank: place
             for rank, place in still.idle(self.missing, still.silence - step).items()
-            if self.ends_idle or not is_stopped(self._cluster.pid_here(self._engines[rank]))
+            if self.ends_idle or not is_stopped(_pid_here(self._engines[rank]))
         }
         if not idle or (still.told and not self.ends_idle):
             return
@@ -227,10 +217,10 @@ class Watch:
     def _end_silent(self, rank: int) -> None:
         """End a rank that does not answer; one on a host that is out of reach is only told to."""
         engine = self._engines[rank]
-        if is_stopped(self._cluster.pid_here(engine)):
+        if is_stopped(_pid_here(engine)):
             self._freeze(rank, sentence("stopped"))
         elif rank not in self._away:
-            self._freeze(rank, sentence("silent"), self._cluster.written_stack(engine))
+            self._freeze(rank, sentence("silent"), self._pool.written_stack(engine))
         else:
             self._tell_abort([rank])
             how = sentence("away")
@@ -240,16 +230,16 @@ class Watch:
         engine = self._engines[rank]
         error = RankFrozen(rank, engine.pid, how, engine.remedy, stack, engine.host)
         self.report(rank, error)
-        self._cluster.kill(engine)
+        self._pool.kill(engine)
 
     def _name_silent(self) -> None:
         """Tell ranks whose process does not answer from those that are only slow; kill both."""
         for rank, place in self._places(self.missing).items():
-            if place is None or is_stopped(self._cluster.pid_here(self._engines[rank])):
+            if place is None or is_stopped(_pid_here(self._engines[rank])):
                 self._end_silent(rank)
             else:
                 self.report(rank, Busy(place.stack))
-                self._cluster.kill(self._engines[rank])
+                self._pool.kill(self._engines[rank])
 
     def _places(self, ranks: Sequence[int]) -> dict[int, Place | None]:
         if not ranks:
@@ -260,9 +250,9 @@ class Watch:
     def _place(self, rank: int) -> Place | None:
         """Ask a rank where it is; remember one that does not answer as its host is out of reach."""
         engine, thread = self._engines[rank], ThreadPoolExecutor(1, "mimokit-reach")
-        in_reach = thread.submit(self._cluster.in_reach, engine)  # meanwhile: both take long
+        in_reach = thread.submit(self._pool.in_reach, engine)  # meanwhile: both take long
         thread.shutdown(wait=False)
-        place = self._cluster.place(engine)
+        place = self._pool.place(engine)
         if place is None and not in_reach.result():
             self._away.add(rank)
         return place
@@ -270,7 +260,7 @@ class Watch:
     def _idle_place(self, rank: int) -> Place | None:
         """Ask a rank where it is; code that lets no other thread run may be at work."""
         place = self._place(rank)
-        if place is None and computes(self._cluster.pid_here(self._engines[rank])):
+        if place is None and computes(_pid_here(self._engines[rank])):
             return Place("  it computes and does not answer\n")
         return place
 
@@ -290,14 +280,18 @@ class Watch:
 
     def _tell_abort(self, ranks: Sequence[int]) -> None:
         for rank in ranks:
-            self._cluster.tell(self._engines[rank], ABORT_MESSAGE, {"run_id": self._run_id})
+            self._pool.tell(self._engines[rank], ABORT_MESSAGE, {"run_id": self._run_id})
 
 
-class _NoCluster:
-    """Stands for the cluster of a run that has ended: nobody waits for a rank, none listens."""
+class _Nobody:
+    """Stands for the pool of a run that has ended: nobody waits for a rank, none listens."""
 
     def __getattr__(self, name: str) -> Any:
         return lambda *arguments: None
+
+
+def _pid_here(engine: Engine) -> int | None:
+    return engine.pid if engine.host is None else None
 
 
 def _at(engine: Engine) -> str:

@@ -15,13 +15,13 @@ from typing import Any
 import psutil
 
 from mimokit.cluster.errors import ClusterError
-from mimokit.cluster.link import EngineLink, connect
+from mimokit.cluster.link import connect
 from mimokit.cluster.local.callers import Caller
 from mimokit.cluster.local.commands import connection_file
 from mimokit.cluster.local.entries import ClusterEntry, clear
 from mimokit.cluster.local.starting import StartOptions, called, start_server
 from mimokit.cluster.patience import slowdown
-from mimokit.cluster.pool import Engine, StartProgress, WeakListener
+from mimokit.cluster.pool import Engine, Linked, StartProgress, WeakListener
 from mimokit.cluster.process import StoppedProcesses
 from mimokit.cluster.symptoms import SYMPTOMS
 from mimokit.cluster.worker.stack import STACK_SIGNAL, within_run
@@ -35,15 +35,13 @@ CONTINUE_SECONDS = 5.0
 NEW_CLUSTER = "close this cluster and start another"
 
 
-class LocalPool:
+class LocalPool(Linked):
     """Engines on this machine, children of one server process.
 
     Attributes:
         runs: the folder in which ranks record what they send, None if the engines end with this
             client.
     """
-
-    link: EngineLink
 
     def __init__(
         self, entry: ClusterEntry, server: psutil.Process, caller: Caller, listener: WeakListener
