@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import ipyparallel
 
@@ -22,6 +22,9 @@ from mimokit.cluster.sockets import name_sockets
 from mimokit.cluster.worker.sender import DATA_KEY
 from mimokit.cluster.worker.session import STACK_MESSAGE
 from mimokit.cluster.worker.stack import Place
+
+if TYPE_CHECKING:
+    from mimokit.cluster.run import RankEvents
 
 LOOK_SECONDS = 0.5
 """How often a call that waits looks whether waiting has become useless."""
@@ -43,17 +46,8 @@ By default it is 65,536, which grows for hundreds of runs.
 """
 
 
-class TaskEvents(Protocol):
-    """Who hears of one task on one engine."""
-
-    def samples(self, batch: list[bytes]) -> None:
-        """Pickled samples have come."""
-
-    def output(self, text: str) -> None:
-        """The function has printed."""
-
-    def finished(self, result: Any) -> None:
-        """The task has returned: its result, or ipyparallel's error object."""
+TaskEvents: TypeAlias = "RankEvents | _Reply"
+"""Who hears of one task on one engine."""
 
 
 class EngineLink:

@@ -7,29 +7,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    from mimokit.cluster.worker.session import RankRun
 
-class RankSide(Protocol):
-    """The rank's end of the run that is in progress."""
-
-    @property
-    def stopping(self) -> bool:
-        """Whether the client has asked the run to stop."""
-
-    def emit(self, sample: Mapping[str, Any]) -> None:
-        """Send one sample to the client."""
-
-    def flush(self) -> None:
-        """Send the samples that wait for others; returns when they have left."""
-
-
-_current: RankSide | None = None
+_current: RankRun | None = None
 _waits = 0
 _on_leave: list[Callable[[], None]] = []
 
 
-def set_current(side: RankSide | None) -> None:
+def set_current(side: RankRun | None) -> None:
     """Name the run in progress on this rank, or none."""
     global _current, _waits
     _current, _waits = side, 0

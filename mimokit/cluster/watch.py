@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from mimokit.cluster.errors import WAITED_FOR, ClusterError, RankDied, RankFrozen
 from mimokit.cluster.patience import slowdown
@@ -28,6 +28,10 @@ from mimokit.cluster.worker.stack import Place
 from mimokit.cluster.worker.task import RankOutcome
 from mimokit.units import listed
 
+if TYPE_CHECKING:
+    from mimokit.cluster.job import Job
+    from mimokit.cluster.remote import EnginePool
+
 LOOK_SECONDS = 0.25
 """How often the ranks that are waited for are looked at."""
 VERDICT_SECONDS = 2.0
@@ -39,26 +43,8 @@ REPEAT_SECONDS = 0.5
 """How often an abort is repeated to ranks that are not back."""
 
 
-class Watched(Protocol):
-    """What a watch needs of the engines that it watches: a pool of a cluster, or a job."""
-
-    def tell(self, engine: Engine, message: str, content: dict[str, Any]) -> None:
-        """Send a control message to an engine."""
-
-    def kill(self, engine: Engine) -> None:
-        """End an engine by force."""
-
-    def place(self, engine: Engine) -> Place | None:
-        """Where the main thread of an engine is, None if its process does not answer."""
-
-    def in_reach(self, engine: Engine) -> bool:
-        """Whether the host of an engine can be spoken to."""
-
-    def written_stack(self, engine: Engine) -> str | None:
-        """The stack of an engine that does not answer, None if there is none."""
-
-    def check(self) -> None:
-        """Raise ClusterError if engines cannot be heard of any more."""
+Watched: TypeAlias = "EnginePool | Job"
+"""Who knows the engines of a run."""
 
 
 class Watch:

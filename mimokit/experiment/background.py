@@ -8,10 +8,13 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from mimokit.experiment.restarts import RunOnRanks
 from mimokit.samples import Sample
+
+if TYPE_CHECKING:
+    from mimokit.experiment.sweeps.runner import SweepRun
 
 Result = TypeVar("Result")
 
@@ -23,24 +26,7 @@ _ABORT_PATIENCE = 10.0
 """Seconds that an aborted run may take to end."""
 
 
-class Stoppable(Protocol):
-    """What goes on in the background."""
-
-    @property
-    def done(self) -> bool:
-        """Whether there is a result or an error."""
-
-    def stop(self) -> None:
-        """Ask the ranks to stop after the current iteration."""
-
-    def abort(self) -> None:
-        """End it now."""
-
-    def wait_ended(self, timeout: float | None = None) -> bool:
-        """Wait until the ranks are free."""
-
-
-def end_run(run: Stoppable) -> None:
+def end_run(run: RunOnRanks | SweepRun) -> None:
     """Stop after the current iteration; abort if that takes too long, or at an interrupt."""
     with contextlib.suppress(KeyboardInterrupt):
         run.stop()
