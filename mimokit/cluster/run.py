@@ -19,7 +19,7 @@ from mimokit.cluster.pool import Engine
 from mimokit.cluster.run_record import RecordReader, RunRecord
 from mimokit.cluster.sample_log import Sample, SampleLog
 from mimokit.cluster.verdict import RankReport, verdict
-from mimokit.cluster.watch import Watch, Watched
+from mimokit.cluster.watch import RankWatch, WatchedEngines
 from mimokit.cluster.worker.task import RankOutcome
 from mimokit.units import counted
 
@@ -43,7 +43,7 @@ class ClusterRun:
 
     def __init__(
         self,
-        pool: Watched,
+        pool: WatchedEngines,
         name: str,
         engines: dict[int, Engine],
         on_end: Callable[[], object] = lambda: None,
@@ -65,7 +65,7 @@ class ClusterRun:
         if record is None:
             self._write_record()
         self._engines, self._on_end = engines, on_end
-        self._watch = Watch(pool, self.run_id, name, engines)
+        self._watch = RankWatch(pool, self.run_id, name, engines)
         self._log = SampleLog()
         self._finished, self._ended = threading.Event(), threading.Event()
         self._error: BaseException | None = None

@@ -43,11 +43,11 @@ REPEAT_SECONDS = 0.5
 """How often an abort is repeated to ranks that are not back."""
 
 
-Watched: TypeAlias = "EnginePool | Job"
+WatchedEngines: TypeAlias = "EnginePool | Job"
 """Who knows the engines of a run."""
 
 
-class Watch:
+class RankWatch:
     """Watches the ranks of one run; `symptoms` has what it looks for.
 
     Attributes:
@@ -58,7 +58,9 @@ class Watch:
         calls_back: whether ranks were told to come back: what they print then is noise.
     """
 
-    def __init__(self, pool: Watched, run_id: str, name: str, engines: dict[int, Engine]) -> None:
+    def __init__(
+        self, pool: WatchedEngines, run_id: str, name: str, engines: dict[int, Engine]
+    ) -> None:
         self._pool = pool
         self._run_id, self._name, self._engines = run_id, name, engines
         self._changed = threading.Condition()
@@ -160,7 +162,7 @@ class Watch:
 
     def release(self) -> None:
         """All ranks are back or gone: let go of the pool, which a run that is kept outlives."""
-        self._pool = cast(Watched, _Nobody())
+        self._pool = cast(WatchedEngines, _Nobody())
 
     # How it does it.
 
