@@ -110,7 +110,8 @@ class Job:
         Raises:
             ClusterError: the store of the job is gone.
         """
-        threading.Thread(target=self._listen, name="mimokit-job", daemon=True).start()
+        listener = threading.Thread(target=self._listen, name="mimokit-job", daemon=True)
+        listener.start()
         try:
             for number in itertools.count():
                 task = json.loads(self._awaited(f"task/{number}"))
@@ -119,6 +120,8 @@ class Job:
                 if self.rank < task["ranks"]:
                     self._work(number, **task)
             self._session.membership.leave()
+            self._leaves = True
+            listener.join()  # it must not use the store while the interpreter ends
             self._part()
         except ClusterError:
             raise
@@ -146,13 +149,12 @@ class Job:
         while self.rank == 0 and left < self._size and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
             left = self._store.add("left", 0)
-        self._leaves = True
 
     def _listen(self) -> None:
         """Hear of an abort, and where rank 0 asks for this rank, while the main thread is busy."""
         where, here = f"where/{self.rank}", f"here/{self.rank}"
         try:
-            while True:
+            while not self._leaves:
                 time.sleep(POLL_SECONDS)
                 number, run_id = self._current
                 if self._store.check([f"abort/{number}"]):
