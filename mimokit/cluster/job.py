@@ -30,7 +30,6 @@ from mimokit.cluster.calls import packed
 from mimokit.cluster.devices import choose_backend
 from mimokit.cluster.errors import ClusterError
 from mimokit.cluster.job_key import SAME_KEY, user_key
-from mimokit.cluster.link import ANSWER_SECONDS
 from mimokit.cluster.local.processes import die_with_parent
 from mimokit.cluster.patience import slowdown
 from mimokit.cluster.pool import Engine
@@ -38,7 +37,7 @@ from mimokit.cluster.run import ClusterRun
 from mimokit.cluster.watch import REPEAT_SECONDS
 from mimokit.cluster.worker.membership import describe
 from mimokit.cluster.worker.session import ABORT_MESSAGE, EngineSession, open_session
-from mimokit.cluster.worker.stack import Place, main_place
+from mimokit.cluster.worker.stack import Place
 from mimokit.cluster.worker.task import RankTask
 from mimokit.cluster.world import EngineFacts, lay_out, places_on_hosts
 
@@ -151,8 +150,7 @@ class Job:
             left = self._store.add("left", 0)
 
     def _listen(self) -> None:
-        """Hear of an abort, and where rank 0 asks for this rank, while the main thread is busy."""
-        where, here = f"where/{self.rank}", f"here/{self.rank}"
+        """Hear of an abort while the main thread is busy."""
         try:
             while not self._leaves:
                 time.sleep(POLL_SECONDS)
@@ -160,8 +158,6 @@ class Job:
                 if self._store.check([f"abort/{number}"]):
                     self._session.abort(run_id)
                     time.sleep(REPEAT_SECONDS)
-                if self._store.check([where]) and self._store.delete_key(where):
-                    self._store.set(here, json.dumps(main_place().to_json()))
         except RuntimeError:
             if not self._leaves:
                 self.give_up(GONE)
@@ -183,7 +179,9 @@ class Job:
     def submitting(self, folder: Path) -> Iterator[None]:
         """Keep files of all runs in a new folder next to the results; end the job afterwards."""
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".job-", dir=folder.absolute()) as name:
+        with tempfile.TemporaryDirectory(
+            prefix=".job-", dir=folder.absolute(), ignore_cleanup_errors=True
+        ) as name:
             self._folder = Path(name)
             try:
                 yield
@@ -248,18 +246,8 @@ class Job:
                 os.kill(engine.pid, signal.SIGKILL)
 
     def place(self, engine: Engine) -> Place | None:
-        """Where the main thread of a rank is, None if its process does not answer."""
-        where, here = f"where/{engine.slot}", f"here/{engine.slot}"
-        deadline = time.monotonic() + ANSWER_SECONDS * slowdown()
-        with contextlib.suppress(RuntimeError):
-            self._store.set(where, "")
-            while time.monotonic() < deadline:
-                time.sleep(POLL_SECONDS)
-                if self._store.check([here]):
-                    place = Place.from_json(json.loads(self._store.get(here)))
-                    self._store.delete_key(here)
-                    return place
-        return None
+        """Say nothing against a rank; where it was, its traceback says after an abort."""
+        return Place("  where it was is not known in a job\n", waits=True)
 
     def in_reach(self, engine: Engine) -> bool:
         """What has started the job ends it when a host is gone."""
@@ -273,7 +261,7 @@ class Job:
         """Report the first rank on this host whose process is gone; others follow it."""
         run = self._run
         for rank, fact in enumerate(self._facts):
-            gone = fact.host == self._facts[0].host and not _is_there(fact.pid)
+            gone = fact.host == self._facts[0].host and not psutil.pid_exists(fact.pid)
             if gone and self._lost is None and run is not None:
                 self._lost = f"rank {rank} (process {fact.pid}) has died; {ENDS}"
                 if rank in run.ranks:
@@ -295,10 +283,3 @@ def own_file(path: Path) -> bytes:
     if facts.st_uid != os.geteuid() or stat.S_IMODE(facts.st_mode) & 0o077:
         raise ClusterError(f"others can enter {path.parent.parent}, which has files of this job")
     return path.read_bytes()
-
-
-def _is_there(pid: int) -> bool:
-    try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
