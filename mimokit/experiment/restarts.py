@@ -8,7 +8,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -91,14 +91,12 @@ class Supervised:
         left: attempts that may still begin.
         begun: steps that were done before the first attempt.
         restarts: attempts that ended.
-        started: Unix seconds.
     """
 
     checkpoints: str
     left: int
     begun: int = 0
     restarts: tuple[Restart, ...] = ()
-    started: float = field(default_factory=time.time)
 
     @property
     def resumed(self) -> int:
@@ -133,7 +131,7 @@ class RestartedRun:
         self._results: list[Any] = []
         self._note: Mapping[str, Any] = {}
         self._finished, self._ended = threading.Event(), threading.Event()
-        self._started = time.monotonic() - max(0.0, time.time() - supervised.started)
+        self._started = time.monotonic()
         self._stopped: float | None = None
         threading.Thread(target=self._supervise, name="mimokit-restarts", daemon=True).start()
 
