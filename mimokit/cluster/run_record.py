@@ -99,6 +99,7 @@ class RecordReader:
     """Reads what the ranks of a run record, evenly: first of the rank that has told fewest."""
 
     def __init__(self, folder: Path, ranks: Iterable[int]) -> None:
+        self._folder = folder
         self._files = {rank: _files(folder, rank) for rank in ranks}
         self._places = dict.fromkeys(self._files, 0)
         self._told = dict.fromkeys(self._files, 0)
@@ -106,6 +107,8 @@ class RecordReader:
 
     def read(self) -> Iterator[tuple[int, list[bytes] | RankOutcome]]:
         """Yield (rank, samples) of all that is recorded by now, then (rank, outcome)."""
+        with contextlib.suppress(OSError):
+            os.listdir(self._folder)  # NFS then looks for files that were not there before
         # Looked for first: what was sent before it is in the file then.
         over = [rank for rank, (_, file) in self._files.items() if file.exists()]
         while (told := self._next()) is not None:
