@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -69,9 +69,9 @@ class EngineSession:
         signal.signal(INTERRUPT_SIGNAL, self._on_signal)
         write_stack_on_signal()
         if kernel is not None:
-            kernel.control_handlers[STOP_MESSAGE] = self._on_stop
-            kernel.control_handlers[ABORT_MESSAGE] = self._on_abort
-            kernel.control_handlers[STACK_MESSAGE] = self._on_stack
+            hear(kernel, STOP_MESSAGE, lambda content: self.stop(content["run_id"]))
+            hear(kernel, ABORT_MESSAGE, lambda content: self.abort(content["run_id"]))
+            hear(kernel, STACK_MESSAGE, lambda content: {"place": main_place().to_json()})
 
     @contextmanager
     def running(self, run: RankRun) -> Iterator[None]:
@@ -124,27 +124,23 @@ class EngineSession:
             if not run.returned.wait(UNWINDING_SECONDS) and main is not None:
                 signal.pthread_kill(main, INTERRUPT_SIGNAL)
 
-    def _on_stop(self, stream: Any, identities: Any, message: Any) -> None:
-        self.stop(message["content"]["run_id"])
-        self._reply(stream, identities, message)
-
-    def _on_abort(self, stream: Any, identities: Any, message: Any) -> None:
-        self.abort(message["content"]["run_id"])
-        self._reply(stream, identities, message)
-
-    def _on_stack(self, stream: Any, identities: Any, message: Any) -> None:
-        self._reply(stream, identities, message, place=main_place().to_json())
-
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self._interruptible:
             self.raise_if_aborted()
 
-    def _reply(self, stream: Any, identities: Any, message: Any, **content: Any) -> None:
-        assert self.kernel is not None
-        answer = {"status": "ok", **content}
-        self.kernel.session.send(
+
+def hear(
+    kernel: Any, kind: str, action: Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
+) -> None:
+    """Have an engine act on control messages of a kind, and answer what that returns."""
+
+    def handle(stream: Any, identities: Any, message: Any) -> None:
+        answer = {"status": "ok", **(action(message["content"]) or {})}
+        kernel.session.send(
             stream, "mimokit_reply", content=answer, parent=message, ident=identities
         )
+
+    kernel.control_handlers[kind] = handle
 
 
 _session: EngineSession | None = None
