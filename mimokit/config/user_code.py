@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from mimokit.axes import CONFIG_FIELDS, Axis
 from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any, unknown_name
 from mimokit.config.experiment import ExperimentConfig
-from mimokit.config.messages import problem_at
-from mimokit.config.rules.facts import module_problem, network_path, size_path
-from mimokit.config.runtime import FRAME_PARALLEL, RuntimeConfig
+from mimokit.config.rules.combinations import combination_problems
+from mimokit.config.rules.context import ValidationContext
+from mimokit.config.runtime import RuntimeConfig
 from mimokit.config.user_modules import (
     ReadAfresh,
     files_of,
@@ -22,7 +21,6 @@ from mimokit.config.user_modules import (
     without_bytecode,
 )
 from mimokit.import_path import find_in_working_directory
-from mimokit.units import listed
 
 OwnModule: TypeAlias = "Callable[[ModuleArchitecture, Any], Any] | Any"
 """A function of (architecture, process groups) that returns a module, a Megatron `ModuleSpec`, or
@@ -186,6 +184,7 @@ def _problems(config: ExperimentConfig, code: UserCode) -> Iterator[Problem]:
     for name in code.modules:
         if name not in model.module_parallelisms:
             yield from unknown_name("Module", name, model.module_parallelisms).problems
+    also: dict[str, list[str]] = {model.llm_module_name: list(_functions_of(config, code))}
     for name, network in model.module_architectures.items():
         try:
             builder = code.builder_of(name, network)
@@ -194,7 +193,16 @@ def _problems(config: ExperimentConfig, code: UserCode) -> Iterator[Problem]:
             continue
         if builder is not None:
             yield from _unfit(name, builder)
-            yield from _out_of_place(config, name, builder)
+            whole = ["builder (of a whole modality)"] if _is_modality(builder) else []
+            also[name] = [*also.get(name, []), "builder", *whole]
+    yield from combination_problems(ValidationContext.of(config, None), also)
+
+
+def _functions_of(config: ExperimentConfig, code: UserCode) -> Iterator[str]:
+    """Yield which functions of a run are given, or named in its config."""
+    for name in _FUNCTIONS:
+        if getattr(code, name) is not None or getattr(config.runtime, name) is not None:
+            yield name
 
 
 def _wrong_functions(config: ExperimentConfig, code: UserCode) -> Iterator[Problem]:
@@ -211,22 +219,6 @@ def _wrong_functions(config: ExperimentConfig, code: UserCode) -> Iterator[Probl
             what = "it" if getattr(code, name) is not None else f"{name}"
             sentence = f"{where}: {what} {why}; it must be {wanted}."
             yield Problem("code", name, str(function), sentence)
-    if functions.loss_func is not None and functions.forward_step is not None:
-        sentence = (
-            "Both loss_func and forward_step are given, but a forward step returns its loss "
-            "function; leave loss_func out."
-        )
-        yield Problem("code", "loss_func", str(functions.loss_func), sentence)
-    model = config.model
-    stages = model.get_parallelism(model.llm_module_name).pipeline_parallel
-    shared = model.deployment_mode != "heterogeneous"
-    if functions.forward_step is not None and shared and stages > 1:
-        sentence = (
-            f"A forward step is given, but in {model.deployment_mode} mode a rank of the "
-            f"pipeline of '{model.llm_module_name}' computes encoders next to its stage, which "
-            "no forward step does; leave it out, or use heterogeneous mode."
-        )
-        yield Problem("code", "forward_step", str(functions.forward_step), sentence)
 
 
 def _unfit(name: str, builder: OwnModule) -> Iterator[Problem]:
@@ -250,91 +242,10 @@ def _uncallable(builder: object, arguments: int = 2) -> str | None:
     return None
 
 
-def _out_of_place(config: ExperimentConfig, name: str, builder: OwnModule) -> Iterator[Problem]:
-    """Yield what a module of the user's cannot be combined with."""
-    model = config.model
-    network, sizes = model.get_architecture(name), model.get_parallelism(name)
-    stages = sizes.pipeline_parallel
-    encoder = name in model.encoder_module_names
-    if not encoder and name != model.llm_module_name:
-        sentence = (
-            f"it has a builder, which modules behind '{model.llm_module_name}' cannot have so far; "
-            "leave it out."
-        )
-        yield problem_at(network_path(name, "builder"), network.builder, sentence, None)
-        return
-    if stages > 1:
-        sentence = (
-            f"pipeline_parallel is {stages}, but its builder builds a whole module; set it to 1."
-        )
-        yield problem_at(size_path(name, "pipeline_parallel"), stages, sentence, 1)
-    if sizes.tensor_parallel > 1 and sizes.in_runs("sequence_parallel"):
-        sentence = (
-            "sequence_parallel is true, but its builder builds a module of whole sequences; leave "
-            "it out."
-        )
-        path = size_path(name, "sequence_parallel")
-        yield problem_at(path, True, sentence, None)
-    mixture = network.num_moe_experts is not None
-    what = "experts" if mixture else "a model"
-    whole = {Axis.TENSOR: mixture, Axis.CONTEXT: mixture or not encoder}
-    for axis in (CONFIG_FIELDS[axis] for axis, applies in whole.items() if applies):
-        if (size := getattr(sizes, axis)) > 1:
-            sentence = (
-                f"{axis} is {size}, but its builder builds {what} of whole sequences; set it to 1."
-            )
-            yield problem_at(size_path(name, axis), size, sentence, 1)
-    if network.mtp_num_layers:
-        sentence = (
-            f"mtp_num_layers is {network.mtp_num_layers}, which mimokit's own language model has, "
-            "but its builder builds another; leave it out."
-        )
-        path = network_path(name, "mtp_num_layers")
-        yield problem_at(path, network.mtp_num_layers, sentence, None)
-    if not encoder and config.data.pack_sequences_in_batch:
-        sentence = (
-            "pack_sequences_in_batch is true, which puts samples in a row for mimokit's own "
-            f"language model, but '{name}' has a builder; leave it out."
-        )
-        yield problem_at("data.pack_sequences_in_batch", True, sentence, False)
-    if network.weights is not None:
-        sentence = (
-            f"weights is {network.weights}, but its builder builds a network "
-            "with other parameters; leave weights out, and load them in the builder."
-        )
-        yield problem_at(network_path(name, "weights"), network.weights, sentence, None)
-    if encoder:
-        yield from _of_a_modality(config, name, builder)
-
-
-def _of_a_modality(config: ExperimentConfig, name: str, builder: OwnModule) -> Iterator[Problem]:
-    """Yield what a spec of encoders and their projection cannot be combined with."""
+def _is_modality(builder: OwnModule) -> bool:
+    """Return whether it is a spec of encoders and their projection."""
     parts = getattr(builder, "submodules", None)
-    if not (is_spec(builder) and isinstance(parts, Mapping) and "encoders" in parts):
-        return
-    right = f"but the builder of '{name}' is a spec of a whole modality; leave one of them out, or "
-    right += "let the builder be that of the encoder alone."
-    if FRAME_PARALLEL in config.runtime.patch_type:
-        sentence = (
-            f"patch_type has {FRAME_PARALLEL}, which shares the images of an encoder, {right}"
-        )
-        yield problem_at("runtime.patch_type", FRAME_PARALLEL, sentence, [])
-    if name in config.model.adapter_module_names:
-        sentence = (
-            "its builder is a spec of a whole modality, which reads items, but it takes rows of "
-            f"{listed(config.model.feeders_of(name))}; build the encoder alone."
-        )
-        yield problem_at(network_path(name, "builder"), str(builder), sentence)
-    fed = config.model.receivers_of(name)
-    if len(fed) > 1:
-        sentence = (
-            f"by the topology it feeds {listed(fed)}, each of which takes rows of its width, "
-        )
-        yield module_problem(name, "topology", list(fed), f"{sentence}{right}")
-    experts = config.model.get_architecture(name).num_moe_experts
-    if experts is not None:
-        sentence = f"num_moe_experts is {experts}, of an encoder whose tokens replicas exchange, "
-        yield problem_at(network_path(name, "num_moe_experts"), experts, f"{sentence}{right}")
+    return is_spec(builder) and isinstance(parts, Mapping) and "encoders" in parts
 
 
 def _imported(where: str, section: str, part: str, path: str) -> Any:

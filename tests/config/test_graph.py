@@ -107,21 +107,19 @@ def test_refusals(topology: Any, more: tuple[str, ...], sentence: str) -> None:
 def test_other_graphs_need_ranks_of_their_own(mode: str) -> None:
     content = sections({"data_parallel": 2}, {"data_parallel": 2}, mode)
     content["model"]["module_parallelisms"]["probe"] = {"data_parallel": 2}
-    fed = "change topology, or use heterogeneous mode."
+    right = f"is refused with deployment_mode {mode}; change one of them."
     for kind, topology, tokens, sentence in (
         (
             None,
             {"images": [LANGUAGE], LANGUAGE: ["probe"]},
             {"images": 1024},
-            f"Module 'language_module': by the topology it feeds probe, but in {mode} mode no "
-            f"module is behind the language module; {fed}",
+            f"Module 'probe': topology (behind the language module) {right}",
         ),
         (
             "rows",
             {"images": ["probe", LANGUAGE], "probe": [LANGUAGE]},
             {"images": 1024, "probe": 1025},
-            f"Module 'images': by the topology it feeds probe and language_module, but in {mode} "
-            f"mode an encoder feeds one module; {fed}",
+            f"Module 'images': topology (several receivers) {right}",
         ),
     ):
         content["model"] |= {"topology": topology, "special_token_ids": tokens}

@@ -152,33 +152,6 @@ def test_frequencies_are_those_of_the_width_that_a_head_has() -> None:
     assert "height has at most 3 and width 2; give time more" in wrong.sentence
 
 
-@rows(
-    "other, value, why",
-    ("class_token", False, "class_token is false"),
-    ("any_image_size", True, "any_image_size is true"),
-    ("merge_size", 2, "merge_size is 2"),
-)
-def test_what_a_class_token_cannot_stay_in_the_output_with(
-    other: str, value: object, why: str
-) -> None:
-    content = put(three_encoders(), "model.module_architectures.clip.keep_class_token", True)
-    put(content, f"model.module_architectures.clip.{other}", value)
-    assert f"keep_class_token is true, but {why}; leave it out." in only(problems(content)).sentence
-
-
-@rows(
-    "fields, why",
-    ({"merge_size": 2}, "merge_size is 2"),
-    ({"class_token": True, "keep_class_token": True}, "keep_class_token is true"),
-    ({"num_attention_heads": 5, "kv_channels": 4}, "its 5 heads do not divide hidden_size 64"),
-)
-def test_what_a_pooling_head_has_no_meaning_with(fields: dict[str, Any], why: str) -> None:
-    content = put(three_encoders(), "model.module_architectures.clip.pooling_head", True)
-    content["model"]["module_architectures"]["clip"] |= fields
-    found = [problem for problem in problems(content) if problem.field == "pooling_head"]
-    assert f"pooling_head is true, but {why}; leave it out." in only(found).sentence
-
-
 def text_head() -> dict[str, Any]:
     """Return three encoders of which the second reads words."""
     content = three_encoders()
@@ -246,11 +219,6 @@ def test_images_of_any_size_have_a_longest_side() -> None:
     (
         {"optimizer": {"weight_decay": -0.1}},
         "optimizer.weight_decay is -0.1; it must be at least 0.0.",
-    ),
-    (
-        {"optimizer": {"lr": 1e-3}, "frozen": True},
-        "optimizer is given, but the module is frozen, so that nothing steps it; leave one of "
-        "them out.",
     ),
 )
 def test_a_module_that_cannot_be_stepped_so(changed: dict[str, Any], sentence: str) -> None:

@@ -161,7 +161,7 @@ def test_what_a_stage_cannot_pass_on_is_named(step: Any, said: str, cluster: Eng
         ({"forward_step": partial(_example, model=None)}, "cannot be called with two arguments"),
         (
             {"forward_step": _example, "loss_func": _example},
-            "^Both loss_func and forward_step are given, but a forward step returns its loss",
+            "loss_func is refused with forward_step; change one of them.",
         ),
     ],
 )

@@ -483,13 +483,13 @@ def _with(config: ExperimentConfig, path: str, value: object) -> ExperimentConfi
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        ("model.module_parallelisms.images.pipeline_parallel", 2, "builds a whole module; set it"),
-        ("model.module_parallelisms.images.sequence_parallel", True, "builds a module of whole"),
-        ("model.module_architectures.images.weights", "/nowhere", "leave weights out"),
+        ("model.module_parallelisms.images.pipeline_parallel", 2, "pipeline_parallel 2"),
+        ("model.module_parallelisms.images.sequence_parallel", True, "sequence_parallel"),
+        ("model.module_architectures.images.weights", "/nowhere", "weights /nowhere"),
     ],
 )
 def test_what_a_builder_does_not_go_with_is_rejected(path: str, value: object, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=f"builder tests.*is refused with {said}"):
         checked_code(_with(_config((2, 1), (2, 1)), path, value))
 
 
@@ -499,7 +499,7 @@ def test_a_spec_of_a_whole_modality_shares_no_images_and_no_experts() -> None:
     shares_images = _with(_config((1, 1), (1, 1)), "runtime.patch_type", ["vit_frame_parallel"])
     spec = SimpleNamespace(module=object, params={}, submodules={"encoders": {"one": None}})
     for config in (shares_images, _with_mixture()):
-        with pytest.raises(ConfigError, match="builder of 'images' is a spec of a whole modality"):
+        with pytest.raises(ConfigError, match="Module 'images': builder \\(of a whole modality"):
             checked_code(config, {"images": spec})
 
 
@@ -509,9 +509,9 @@ def test_experts_have_whole_sequences() -> None:
         _with(config, f"model.module_parallelisms.images.{axis}_parallel", 2)
     with pytest.raises(ConfigError) as refused:
         checked_code(config, {"images": _mixture})
-    assert [each.field for each in refused.value.problems] == [
-        "tensor_parallel",
-        "context_parallel",
+    assert [each.sentence.split(";")[0] for each in refused.value.problems] == [
+        f"Module 'images': builder (with experts) is refused with {axis}_parallel 2"
+        for axis in ("tensor", "context")
     ]
 
 
@@ -588,5 +588,5 @@ def test_a_language_model_of_another_kind_is_named(
 def test_a_builder_behind_the_language_model_is_rejected() -> None:
     one = (1, 1, 1)
     config = decoded_config({"images": one, "language_module": one, "future": one})
-    with pytest.raises(ConfigError, match="modules behind 'language_module' cannot have so far"):
+    with pytest.raises(ConfigError, match=r"behind the language module\) is refused with builder"):
         checked_code(config, {"future": _language_model})

@@ -156,13 +156,3 @@ def test_hosts_without_room_or_replicas_are_rejected(
         config.strategy = None
     with pytest.raises(ConfigError, match=sentence):
         mimokit.plan(config, hosts=hosts)
-
-
-def test_a_module_behind_the_language_module_is_rejected() -> None:
-    config = layout("heterogeneous", sizes(), 4, words=sizes(offset=1))
-    config.model.topology = {"language": ["words"]}
-    words = config.model.module_architectures["words"]
-    of_text = {"modal_type": "text", "vocab_size": 5040}
-    config.model.module_architectures["words"] = words.model_copy(update=of_text)
-    with pytest.raises(ConfigError, match="behind the language module, and replicas"):
-        mimokit.plan(with_strategy(config, name="fedavg", replicas=2))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from mimokit.config.base import world_check
 from mimokit.config.errors import Problem, refuse_if_any
+from mimokit.config.rules.combinations import combination_problems
 from mimokit.config.rules.context import ValidationContext
 from mimokit.config.rules.decoders import decoder_problems
 from mimokit.config.rules.graph import topology_problems
@@ -34,6 +35,7 @@ def all_problems(context: ValidationContext) -> Iterator[Problem]:
     yield from topology_problems(context)
     yield from mode_problems(context)
     yield from network_problems(context)
+    yield from combination_problems(context)
     yield from position_problems(context)
     yield from projector_problems(context)
     yield from decoder_problems(context)

@@ -34,8 +34,6 @@ def topology_problems(context: ValidationContext) -> Iterator[Problem]:
         return
     yield from _disconnected(context, graph)
     yield from _behind(context, graph)
-    if context.is_valid("model.deployment_mode"):
-        yield from _on_shared_ranks(context, graph)
 
 
 def _unknown_modules(context: ValidationContext, graph: Topology) -> Iterator[Problem]:
@@ -81,25 +79,5 @@ def _behind(context: ValidationContext, graph: Topology) -> Iterator[Problem]:
         sentence = (
             f"by the topology it feeds {listed(taking)}, which takes a row of every token of "
             f"'{language}', but it {gives}; let '{language}' alone feed {listed(taking)}."
-        )
-        yield module_problem(name, "topology", list(fed), sentence)
-
-
-def _on_shared_ranks(context: ValidationContext, graph: Topology) -> Iterator[Problem]:
-    """Yield modules behind the language module, and encoders that feed several modules."""
-    model, language = context.model, context.model.llm_module_name
-    if model.deployment_mode == "heterogeneous":
-        return
-    before = upstream(graph, language)
-    for name, fed in graph.items():
-        if name == language and fed:
-            rule = "no module is behind the language module"
-        elif name in before and len(fed) > 1:
-            rule = "an encoder feeds one module"
-        else:
-            continue
-        sentence = (
-            f"by the topology it feeds {' and '.join(fed)}, but in {model.deployment_mode} mode "
-            f"{rule}; change topology, or use heterogeneous mode."
         )
         yield module_problem(name, "topology", list(fed), sentence)

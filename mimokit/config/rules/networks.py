@@ -36,7 +36,6 @@ _OF_EXPERTS = (
 _OF_LANGUAGE = (
     "mtp_num_layers", "mtp_loss_scaling_factor", "make_vocab_size_divisible_by",
 )  # fmt: skip
-_OF_ROTARY = ("rotary_base", "rope_scaling")
 _OF_ENCODERS = ("projector",)
 _READS = {
     "audio": "has mel_bins and so reads sound",
@@ -59,10 +58,6 @@ def network_problems(context: ValidationContext) -> Iterator[Problem]:
         if network.num_moe_experts is not None:
             shared = "moe_shared_expert_intermediate_size"
             yield from _together(name, network, shared, ("moe_shared_expert_gate",))
-            if network.moe_shared_expert_intermediate_size and network.has_biases[-1]:
-                what = "add_bias_linear is not false, but shared experts have no biases; set it to "
-                path, stated = network_path(name, "add_bias_linear"), network.add_bias_linear
-                yield problem_at(path, stated, f"{what}false.", False)
             rate = ("moe_router_bias_update_rate",)
             yield from _together(name, network, "moe_router_enable_expert_bias", rate)
         yield from _latent(name, network)
@@ -70,9 +65,6 @@ def network_problems(context: ValidationContext) -> Iterator[Problem]:
         yield from _together(name, network, "window_size", ("full_attention_layers",))
         yield from _together(name, network, "mrope_section", ("mrope_interleaved",))
         yield from _positions(context, name, network)
-        if network.is_frozen and network.optimizer is not None:
-            what = "but the module is frozen, so that nothing steps it; leave one of them out."
-            yield _problem(name, "optimizer", network.optimizer, what, True)
         if context.is_valid("model.llm_module_name"):
             yield from _out_of_place(context, name, network)
 
@@ -128,37 +120,11 @@ def _of_encoder(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
         what = "which rotates a part of every head with places in a text; leave it out."
         yield _problem(name, "multi_latent_attention", True, f"but it is an encoder, {what}", True)
     if network.modality == "vision":
-        yield from _kept_class_token(name, network)
-        yield from _pooled(name, network)
+        yield from _together(name, network, "class_token", ("keep_class_token",))
+        heads, width = network.num_attention_heads, network.hidden_size
+        if network.pooling_head and width % heads:
+            yield not_a_multiple(name, "hidden_size", width, "num_attention_heads", heads)
         yield from _square_window(name, network)
-
-
-def _pooled(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
-    """Yield what a head that makes one row of an image leaves no meaning for."""
-    heads, width = network.num_attention_heads, network.hidden_size
-    wrong = {
-        f"merge_size is {network.merge_size}": network.merge_size > 1,
-        "keep_class_token is true": network.keep_class_token,
-        f"its {counted(heads, 'head')} do not divide hidden_size {width}": bool(width % heads),
-        "projector.deepstack_layers gives rows of patches": bool(network.inner_layers),
-    }
-    for why, wrong_now in wrong.items():
-        if network.pooling_head and wrong_now:
-            yield _problem(name, "pooling_head", True, f"but {why}; leave it out.", True)
-            return
-
-
-def _kept_class_token(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
-    """Yield what a class token cannot stay in the output with."""
-    wrong = {
-        "class_token is false": not network.class_token,
-        "any_image_size is true": network.any_image_size,
-        f"merge_size is {network.merge_size}": network.merge_size > 1,
-    }
-    for why, wrong_now in wrong.items():
-        if network.keep_class_token and wrong_now:
-            yield _problem(name, "keep_class_token", True, f"but {why}; leave it out.", True)
-            return
 
 
 def _square_window(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
@@ -193,33 +159,21 @@ def _together(
     if getattr(network, leader):
         return
     for field in others:
-        value = getattr(network, field)
-        if value is not None:
+        value, default = getattr(network, field), type(network).model_fields[field].default
+        if value != default:
             yield _problem(
                 name, field, value, f"but {leader} is not given; give both or none.", True
             )
 
 
 def _latent(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
-    """Yield what latent attention lacks, and positions that it has not."""
+    """Yield what latent attention lacks."""
     if not network.multi_latent_attention:
         return
     for field in _OF_LATENT_ATTENTION[:-1]:
         if getattr(network, field) is None:
             yield _problem(name, field, None, "and multi_latent_attention needs it; give it.")
-    scaling, width = network.rope_scaling, network.qk_pos_emb_head_dim or 0
-    turns = "but multi_latent_attention rotates a part of each head with the place of a token"
-    wrong = {
-        "mrope_section": (network.mrope_section is not None, turns),
-        "position_embedding_type": (network.has_learned_positions(by_default=False), turns),
-        "rope_scaling": (
-            scaling is not None and scaling.rope_type != "yarn",
-            "but multi_latent_attention stretches positions by the rope_type yarn alone",
-        ),
-    }
-    for field, (wrong_now, why) in wrong.items():
-        if wrong_now:
-            yield _problem(name, field, getattr(network, field), f"{why}; leave it out.", True)
+    width = network.qk_pos_emb_head_dim or 0
     if width % 2:
         what = "and rotary positions rotate pairs of dimensions; make it even."
         yield _problem(name, "qk_pos_emb_head_dim", width, what)
@@ -235,9 +189,6 @@ def _numbers(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
             f"which does not divide its {heads} attention heads (num_attention_heads); choose a "
             f"divisor of {heads}.",
         )
-    if network.init_method == "xavier" and network.init_std is not None:
-        what = "but init_method is xavier, which takes no standard deviation; leave it out."
-        yield _problem(name, "init_std", network.init_std, what, True)
     experts = network.num_moe_experts
     visited = network.moe_router_topk
     if experts is not None and (visited or 2) > experts:
@@ -247,13 +198,6 @@ def _numbers(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
             experts,
             f"fewer than the {visited or 2} that a token visits (moe_router_topk); lower that.",
         )
-    if network.moe_router_enable_expert_bias and network.moe_router_pre_softmax is not None:
-        what = "but with moe_router_enable_expert_bias scores are sigmoids; leave it out."
-        stated = network.moe_router_pre_softmax
-        yield _problem(name, "moe_router_pre_softmax", stated, what, True)
-    if visited == 1 and network.moe_router_pre_softmax is False:
-        what = "but a token visits one expert (moe_router_topk), whose weight would be 1; leave it "
-        yield _problem(name, "moe_router_pre_softmax", False, f"{what}out.", True)
     for field in ("first_k_dense_replace", "full_attention_layers"):
         value = getattr(network, field)
         if isinstance(value, int) and value > network.num_layers:
@@ -306,13 +250,6 @@ def _positions(
             "but position_embedding_type is not learned_absolute; give both or none.",
             True,
         )
-        return
-    if not network.has_learned_positions(by_default=encodes):
-        return
-    for other in (*_OF_ROTARY, "mrope_section", "mtp_num_layers") if language else _OF_ROTARY:
-        if getattr(network, other) not in (None, 0):
-            what = "but its positions are learned (position_embedding_type); leave it out."
-            yield _problem(name, other, getattr(network, other), what, True)
 
 
 def _interpolated(

@@ -30,7 +30,7 @@ def projector_problems(context: ValidationContext) -> Iterator[Problem]:
         if network.inner_layers:
             width = stated.deepstack_norm_size or features
             yield from _norm(name, "deepstack_norm_size", width, features, stated)
-            yield from _inner_layers(context, name, network)
+            yield from _inner_layers(name, network)
 
 
 def widths_on_ranks(context: ValidationContext, name: str) -> tuple[int, ...]:
@@ -84,18 +84,13 @@ def _norm(
         yield module_problem(name, f"projector.{field}", piece, sentence, a_fix(path, None))
 
 
-def _inner_layers(
-    context: ValidationContext, name: str, network: ModuleArchitecture
-) -> Iterator[Problem]:
+def _inner_layers(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
     """Yield inner layers whose rows nothing adds."""
-    model, field = context.model, "projector.deepstack_layers"
-    language = model.module_architectures.get(model.llm_module_name)
-    if network.modality != "vision":
-        why = f"it reads no images; write {field} for an encoder of images alone"
-    elif language is not None and language.builder is not None:
-        why = f"layers of a builder add no rows to theirs ('{model.llm_module_name}'); leave it out"
-    else:
+    field = "projector.deepstack_layers"
+    if network.modality == "vision":
         return
     given = list(network.inner_layers)
-    sentence = f"{field} is {given}, but {why}."
+    sentence = (
+        f"{field} is {given}, but it reads no images; write {field} for an encoder of images alone."
+    )
     yield module_problem(name, field, given, sentence, a_fix(network_path(name, field), None))

@@ -13,7 +13,6 @@ from mimokit.config.runtime import (
     FRAME_PARALLEL,
     MODE_OF_SCHEDULE,
     SCHEDULE_OF_MODE,
-    ZERO_BUBBLE,
     RuntimeConfig,
 )
 from mimokit.units import counted
@@ -34,7 +33,6 @@ def runtime_problems(context: ValidationContext) -> Iterator[Problem]:
         )
         yield problem_at("runtime.pipeline_schedule", schedule, sentence, right)
     yield from _encoder_microbatches(runtime, context)
-    yield from _pipeline_order(runtime, context)
     yield from _profiler(runtime, context)
     yield from _profiled_steps(runtime, context)
     yield from _validation(runtime, context)
@@ -42,18 +40,11 @@ def runtime_problems(context: ValidationContext) -> Iterator[Problem]:
 
 
 def _encoder_microbatches(runtime: RuntimeConfig, context: ValidationContext) -> Iterator[Problem]:
-    """Yield a number that is more than a step has, or in a mode that has no such passes."""
+    """Yield a number that is more than a step has."""
     count, path = runtime.encoder_microbatches, "runtime.encoder_microbatches"
-    if count is None or not context.is_valid(path, "model.deployment_mode"):
+    if count is None or not context.is_valid(path):
         return
-    mode = context.model.deployment_mode
-    if mode != "colocated":
-        sentence = (
-            f"encoder_microbatches is {count}, but in {mode} mode encoders compute micro-batch by "
-            "micro-batch; leave it out, or use colocated mode."
-        )
-        yield problem_at(path, count, sentence, None)
-    elif context.data is not None and context.is_valid("data.num_microbatches"):
+    if context.data is not None and context.is_valid("data.num_microbatches"):
         most = context.data.num_microbatches
         if count > most:
             sentence = (
@@ -61,21 +52,6 @@ def _encoder_microbatches(runtime: RuntimeConfig, context: ValidationContext) ->
                 f"(data.num_microbatches); make it at most {most}."
             )
             yield problem_at(path, count, sentence, most)
-
-
-def _pipeline_order(runtime: RuntimeConfig, context: ValidationContext) -> Iterator[Problem]:
-    """Yield an order that is of stages with one chunk each, where there are several."""
-    path = "runtime.pipeline_order"
-    if runtime.pipeline_order != ZERO_BUBBLE or not context.is_valid(path):
-        return
-    sized = [name for name in context.cuts if context.has_valid_sizes(name)]
-    for name in (name for name in sized if context.cuts[name].virtual > 1):
-        sentence = (
-            f"pipeline_order is '{ZERO_BUBBLE}', but stages of '{name}' have "
-            f"{context.cuts[name].virtual} chunks, and that order is of stages with one; leave "
-            "virtual_pipeline_model_parallel_size out, or the order."
-        )
-        yield problem_at(path, runtime.pipeline_order, sentence, "1f1b")
 
 
 def _profiler(runtime: RuntimeConfig, context: ValidationContext) -> Iterator[Problem]:

@@ -15,7 +15,6 @@ from mimokit.config.rules.facts import (
     ModuleSizes,
     PairFacts,
     module_problem,
-    network_path,
     size_path,
 )
 from mimokit.config.rules.module_rules import broken_rules
@@ -62,8 +61,6 @@ def sharding_problems(context: ValidationContext) -> Iterator[Problem]:
             sizes, facts = replace(sizes, sequence_parallel=shards), replace(facts, sized_by=around)
         yield from broken_rules(sizes, facts)
         yield from _ends(name, module)
-        yield from _sharded(name, module)
-        yield from _recomputed(context, name, module)
     yield from pair_problems(context)
     yield from _homogeneous(context)
 
@@ -183,34 +180,6 @@ def _ends(name: str, module: ModuleParallelismConfig) -> Iterator[Problem]:
     )
     yield module_problem(
         name, set_field, True, sentence, {"path": size_path(name, other), "value": True}
-    )
-
-
-def _sharded(name: str, module: ModuleParallelismConfig) -> Iterator[Problem]:
-    field = "use_distributed_optimizer"
-    if module.use_megatron_fsdp and module.use_distributed_optimizer is False:
-        sentence = (
-            f"{field} is false, but use_megatron_fsdp is true, which cuts the "
-            "optimizer's state as well; leave it out."
-        )
-        yield problem_at(size_path(name, field), False, sentence, None)
-
-
-def _recomputed(
-    context: ValidationContext, name: str, module: ModuleParallelismConfig
-) -> Iterator[Problem]:
-    field, value = "recompute_granularity", module.recompute_granularity
-    known = context.is_valid(
-        "model.topology", "model.llm_module_name", network_path(name, "frozen")
-    )
-    if value is None or not known or context.model.layers_have_backward(name):
-        return
-    sentence = (
-        f"{field} is {value}, but no gradient passes the layers of the module (frozen), so that "
-        "nothing is computed again; leave it out."
-    )
-    yield module_problem(
-        name, field, value, sentence, {"path": size_path(name, field), "value": None}
     )
 
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from mimokit.config import ExperimentConfig, StrategyConfig
-from mimokit.config.errors import ConfigError, Problem, refuse_if_any
+from mimokit.config.errors import ConfigError, Problem
 from mimokit.planning.execution import ModuleExecution
 from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.strategies.plan import Exchange, StrategyPlan, plan_strategy
@@ -276,21 +276,11 @@ def plan_replicas(
         executions: how they compute each module.
 
     Raises:
-        ConfigError: a module comes behind the language module, or groups do not suit the replicas.
+        ConfigError: groups do not suit the replicas.
     """
     strategy = config.strategy
     if strategy is None:
         return None
-    refuse_if_any(
-        Problem(
-            name,
-            "topology",
-            None,
-            f"Module '{name}': it comes behind the language module, and replicas of such a model "
-            "cannot be planned yet; leave out the module or the section strategy.",
-        )
-        for name in config.model.decoder_module_names
-    )
     shards = trained_shards(config, modules, executions, layout_ranks)
     runtime = config.runtime
     return ReplicaPlan(strategy, layout_ranks, shards, runtime.num_iterations, runtime.seed)
