@@ -15,6 +15,7 @@ from mimokit.config.rules.facts import ModuleSizes, PairFacts
 from mimokit.config.rules.pair_rules import REPLICAS, SAME_STAGES, SAMPLES
 from mimokit.config.runtime import DeploymentMode
 from mimokit.layout_search.candidates import SEARCH_RULES, Candidates
+from mimokit.layout_search.combinations import allowed
 from mimokit.layout_search.constraints import MODES, score
 from mimokit.layout_search.cost_tables import Tables
 from mimokit.layout_search.pareto import lower_edges
@@ -27,6 +28,7 @@ from mimokit.prediction.module_costs import EncoderCost, LanguageCost
 
 TOO_MUCH_MEMORY = "more memory than may be planned on a GPU"
 TOO_SLOW = "a step takes longer than allowed"
+REFUSED = "refused with what a module or the run has"
 
 Mask = NDArray[np.bool_]
 
@@ -86,6 +88,7 @@ class Scan:
     leanest: tuple[float, LayoutBatch | None, int] = (np.inf, None, 0)
     quickest: float = np.inf
     _kept: list[Kept] = field(default_factory=list)
+    _masks: dict[tuple[str, str], Mask] = field(default_factory=dict)
 
     def see(self, batch: LayoutBatch) -> None:
         """Evaluate a batch."""
@@ -115,8 +118,11 @@ class Scan:
         """Return which languages go with the other modules, and count those that do not."""
         tables, which = self.tables, batch.languages
         valid = np.full(which.stop - which.start, True)
+        around = tables.language
+        self._keep(valid, self._allowed(batch.mode, around, around)[which], REFUSED)
         if batch.mode == "homogeneous":
             for encoder in tables.others:
+                self._keep(valid, self._allowed(batch.mode, encoder, around)[which], REFUSED)
                 for reason, holds in _shared_rules(tables, encoder):
                     self._keep(valid, holds[which], reason)
             return valid
@@ -126,6 +132,7 @@ class Scan:
         chosen: dict[str, ModuleSizes] = {}
         for other, candidate in zip(tables.others, batch.others, strict=True):
             sizes = _some_sizes(other.sizes, candidate)
+            self._keep(valid, self._allowed(batch.mode, other, other)[candidate], REFUSED)
             for rule in (SAME_STAGES, REPLICAS, SAMPLES, ROUNDS_OF_ENCODER):
                 holds = np.asarray(rule.holds(sizes, language, facts))
                 self._keep(valid, holds, rule.reason)
@@ -143,6 +150,15 @@ class Scan:
             return itertools.combinations(names, 2)
         feeds, language = self.task.feeds, self.task.language.name
         return ((name, to) for name in names for to in feeds[name] if to != language)
+
+    def _allowed(self, mode: DeploymentMode, module: Candidates, sized: Candidates) -> Mask:
+        """Return with which candidates of a module another one has nothing that is refused."""
+        key = mode, module.facts.name
+        if key not in self._masks:
+            part = self.task.parts.get(module.facts.name)
+            everything = np.full(sized.count, True)
+            self._masks[key] = everything if part is None else allowed(part, mode, sized.sizes)
+        return self._masks[key]
 
     def _keep(self, valid: Mask, holds: Mask, reason: str) -> None:
         """Keep of the valid layouts those for which a rule holds, and count the others."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mimokit.config.errors import Problem, refuse_if_any
+from mimokit.layout_search.combinations import parts_of
 from mimokit.layout_search.constraints import (
     EVERY_MODULE,
     LANGUAGE,
@@ -115,6 +116,7 @@ def search(
         objective=objective,
         constraints=constraints or Constraints(),
         price_per_gpu_hour=chosen_price(price_per_gpu_hour, section),
+        parts=parts_of(source, work),
     )
     _check_names(task)
     _check_modes(task)

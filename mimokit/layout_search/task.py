@@ -20,6 +20,7 @@ from mimokit.architecture.modules import (
 )
 from mimokit.config import ExperimentConfig
 from mimokit.config.errors import ConfigError, Problem, unknown_name
+from mimokit.config.rules.combinations import Part
 from mimokit.config.runtime import DeploymentMode
 from mimokit.config_files import config_from_mapping, load_experiment_config
 from mimokit.config_files.inheritance import PRESET_PREFIX
@@ -40,6 +41,7 @@ class SearchTask:
     Attributes:
         gpus: how many there are; layouts may take fewer.
         price_per_gpu_hour: in dollars, or None.
+        parts: module -> what is refused with it; none: nothing is refused.
     """
 
     model: Model
@@ -50,6 +52,7 @@ class SearchTask:
     objective: Objective = "step_time"
     constraints: Constraints = field(default_factory=Constraints)
     price_per_gpu_hour: float | None = None
+    parts: Mapping[str, Part] = field(default_factory=dict)
 
     @cached_property
     def system(self) -> System:

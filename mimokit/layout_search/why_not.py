@@ -10,6 +10,7 @@ from mimokit.architecture.parameters_on_rank import Module
 from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.config.rules.module_rules import broken_rules
 from mimokit.layout_search.candidates import SEARCH_RULES, search_facts
+from mimokit.layout_search.combinations import refused_sentences
 from mimokit.layout_search.constraints import DIMENSIONS, score
 from mimokit.layout_search.task import SearchTask
 from mimokit.prediction import PART_WORDS, Layout, Prediction
@@ -71,6 +72,7 @@ def broken_sentences(task: SearchTask, layout: Layout) -> Iterator[str]:
         facts = replace(search_facts(task, module), name=name)
         for problem in broken_rules(layout.modules[name], facts, SEARCH_RULES):
             yield problem.sentence
+    yield from refused_sentences(task.parts, layout)
     broken = [problem.sentence for problem in broken_pairs(layout, task.workload)]
     yield from broken or _outside_first_stage(layout)
     if layout.gpus > task.gpus:

@@ -1,0 +1,73 @@
+"""What of a search's layouts is refused with what the modules and the run have."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mimokit.architecture import Model
+from mimokit.architecture.from_config import decoder_network, encoder_network, language_network
+from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES, ParallelSizes
+from mimokit.axes import CONFIG_FIELDS, SIZE_FIELDS
+from mimokit.config import ExperimentConfig, ModuleArchitecture
+from mimokit.config.parallelism import LEFT_OUT
+from mimokit.config.rules.combinations import Part, part_of, refusal
+from mimokit.config.rules.context import ValidationContext
+from mimokit.layout_search.constraints import SEARCHED
+from mimokit.prediction import Layout, Workload
+from mimokit.prediction.workload import branches_of, decoders_of, language_of
+
+FIELDS = {
+    SIZE_FIELDS[choice]: CONFIG_FIELDS[choice] for choice in SEARCHED if choice in CONFIG_FIELDS
+}
+"""Field of `ParallelSizes` that a search varies -> field of a config."""
+
+
+def parts_of(source: Model | ExperimentConfig, workload: Workload) -> dict[str, Part]:
+    """Return the modules of what is searched, as the table of refused combinations reads them."""
+    if isinstance(source, ExperimentConfig):
+        context = ValidationContext.of(source, None)
+        networks = source.model.module_architectures
+        return {name: part_of(context, name, network) for name, network in networks.items()}
+    language = language_of(source)
+    run = {"precision": workload.precision, "pipeline_order": workload.pipeline_order}
+    fields = {language.name: language_network(language, workload.seq_length)}
+    fields |= {e.name: encoder_network(e, language.net) for e in branches_of(source)}
+    decoders = {d.name: decoder_network(d, workload.seq_length) for d in decoders_of(source)}
+    return {
+        name: Part(network, ChainMap(run, dict(network)), name == language.name, name in decoders)
+        for name, stated in (fields | decoders).items()
+        if (network := ModuleArchitecture(**stated))
+    }
+
+
+def allowed(part: Part, mode: str, sizes: ParallelSizes) -> NDArray[np.bool_]:
+    """Return which candidates have nothing that is refused."""
+    columns = [np.minimum(np.asarray(getattr(sizes, field)), 2) for field in FIELDS]
+    kinds, which = np.unique(np.stack(columns, axis=-1), axis=0, return_inverse=True)
+    of_kind = [_sized(part, mode, dict(zip(FIELDS, map(int, kind), strict=True))) for kind in kinds]
+    return np.array([not any(kind.refused()) for kind in of_kind])[which.reshape(-1)]
+
+
+def refused_sentences(parts: Mapping[str, Part], layout: Layout) -> Iterator[str]:
+    """Yield a sentence for each combination of a layout that is refused, as a plan of it says."""
+    for name, part in parts.items():
+        follows = layout.mode == "homogeneous" and not part.is_language
+        sizes = layout.modules[layout.language if part.is_language or follows else name]
+        sized = _sized(part, layout.mode, {field: int(getattr(sizes, field)) for field in FIELDS})
+        for what, other in sized.refused():
+            yield refusal(sized, name, what, other).sentence
+
+
+def _sized(part: Part, mode: str, sizes: Mapping[str, int]) -> Part:
+    """Return a module with sizes; in homogeneous mode those of the language model."""
+    stated: dict[str, Any] = {FIELDS[field]: size for field, size in sizes.items()}
+    stated[FIELDS["recompute"]] = RECOMPUTE_NAMES[sizes["recompute"]]
+    if mode == "homogeneous" and not part.is_language:
+        stated |= {field: LEFT_OUT[field] for field in LEFT_OUT.keys() & stated.keys()}
+    return replace(part, values=ChainMap({**stated, "deployment_mode": mode}, part.values))
