@@ -1,4 +1,4 @@
-"""Write what is claimed into docs/limits.md: `python -m tests.claims`."""
+"""Write what is claimed and refused into docs/limits.md: `python -m tests.claims`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from mimokit.axes import CONFIG_FIELDS, SPELLINGS, Axis
 from mimokit.config import ExperimentConfig
 from tests.claims import CLAIMS
 from tests.claims.layouts import COLOCATED, HETEROGENEOUS, HOMOGENEOUS
+from tests.claims.pairs import FROZEN, frozen, table_of_refused
 
 ROOT = Path(__file__).parents[2]
 MODES = HOMOGENEOUS, COLOCATED, HETEROGENEOUS
@@ -57,13 +58,17 @@ def written(text: str) -> str:
 
 
 PAGE = ROOT / "docs" / "limits.md"
-TABLES: dict[str, Callable[[], Iterator[str]]] = {"claims": table_of_claims}
+TABLES: dict[str, Callable[[], Iterator[str]]] = {
+    "claims": table_of_claims,
+    "refused": table_of_refused,
+}
 """Name of the marks in the page -> the rows between them."""
 
 
 def main() -> None:
-    """Write the page."""
+    """Write the page, and what is frozen of combinations."""
     PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    FROZEN.write_text(frozen(), encoding="utf-8")
 
 
 if __name__ == "__main__":
