@@ -18,6 +18,7 @@ from mimokit.config import ExperimentConfig, ModuleArchitecture
 from mimokit.config.parallelism import LEFT_OUT
 from mimokit.config.rules.combinations import Part, part_of, refusal
 from mimokit.config.rules.context import ValidationContext
+from mimokit.config.rules.roles import ENCODER_OF, LANGUAGE, WRITER
 from mimokit.layout_search.constraints import SEARCHED
 from mimokit.prediction import Layout, Workload
 from mimokit.prediction.workload import branches_of, decoders_of, language_of
@@ -36,14 +37,16 @@ def parts_of(source: Model | ExperimentConfig, workload: Workload) -> dict[str, 
         return {name: part_of(context, name, network) for name, network in networks.items()}
     language = language_of(source)
     run = {"precision": workload.precision, "pipeline_order": workload.pipeline_order}
-    fields = {language.name: language_network(language, workload.seq_length)}
-    fields |= {e.name: encoder_network(e, language.net) for e in branches_of(source)}
+    networks = {language.name: language_network(language, workload.seq_length)}
+    networks |= {each.name: encoder_network(each, language.net) for each in branches_of(source)}
     decoders = {d.name: decoder_network(d, workload.seq_length) for d in decoders_of(source)}
-    return {
-        name: Part(network, ChainMap(run, dict(network)), name == language.name, name in decoders)
-        for name, stated in (fields | decoders).items()
-        if (network := ModuleArchitecture(**stated))
-    }
+    parts = {}
+    for name, fields in (networks | decoders).items():
+        network = ModuleArchitecture(**fields)
+        role = WRITER if name in decoders else ENCODER_OF[network.modality]
+        values = ChainMap(run, dict(network))
+        parts[name] = Part(network, values, LANGUAGE if name == language.name else role)
+    return parts
 
 
 def allowed(part: Part, mode: str, sizes: ParallelSizes) -> NDArray[np.bool_]:

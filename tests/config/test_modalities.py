@@ -171,9 +171,8 @@ def test_an_encoder_that_says_so_is_a_text_head() -> None:
 
 @rows(
     "path, value, module, field, sentence",
-    ("dino.class_token", True, "dino", "class_token", "so reads words"),
-    ("dino.merge_size", 2, "dino", "merge_size", "so reads words"),
-    ("dino.mel_bins", 80, "dino", "mel_bins", "so reads words"),
+    ("dino.class_token", True, "dino", "class_token", "is a text head (modal_type text); only a"),
+    ("dino.mel_bins", 80, "dino", "mel_bins", "only a module of sound has it"),
     ("dino.vocab_size", 0, "dino", "vocab_size", "give the rows of its token embedding"),
     ("dino.vocab_size", 1000, "data", "vocab_size", "more than the 1000 of module 'dino'"),
 )
@@ -242,9 +241,11 @@ def test_a_part_that_is_trained_can_be_stepped_by_itself() -> None:
 ALL = multimodal_config(dict.fromkeys(("dino", "audio", "words", LANGUAGE), (1, 1)), "colocated")
 BEHIND = decoded_config({"images": (1, 1, 1), LANGUAGE: (1, 1, 1), "writer": (1, 1, 1)}, 1)
 BEFORE = with_adapter(apart_config((1, 1, 1), (1, 1, 1)), (1, 1, 1))
-OF_IMAGES = {
-    "pooling_head": True, "patch_bias": False, "temporal_patch_size": 2, "outer_norms": 2,
-    "post_layer_norm": False, "num_channels": 3,
+OF_OTHERS = {
+    **dict.fromkeys(("pooling_head", "any_image_size"), (True, "a vision encoder")),
+    **dict.fromkeys(("temporal_patch_size", "outer_norms"), (2, "a vision encoder")),
+    **dict.fromkeys(("patch_bias", "post_layer_norm"), (False, "a vision encoder")),
+    "num_channels": (3, "a module of images"), "reconstructs": ("audio", "a decoder of items"),
 }  # fmt: skip
 WITHOUT_IMAGES = [
     (ALL, "audio"), (ALL, "words"), (ALL, LANGUAGE), (BEHIND, "writer"), (BEFORE, "adapter"),
@@ -264,16 +265,16 @@ def _refused(config: ExperimentConfig, module: str, field: str, value: object) -
 @pytest.mark.parametrize(
     ("config", "module"), WITHOUT_IMAGES, ids=[module for _, module in WITHOUT_IMAGES]
 )
-@pytest.mark.parametrize("field", OF_IMAGES)
-def test_fields_of_images_are_refused_elsewhere(
+@pytest.mark.parametrize("field", OF_OTHERS)
+def test_fields_of_other_modules_are_refused(
     config: ExperimentConfig, module: str, field: str
 ) -> None:
-    sentence = _refused(config, module, field, OF_IMAGES[field])
-    assert "only a vision encoder has" in sentence
+    value, owner = OF_OTHERS[field]
+    assert f"; only {owner} has it, leave it out." in _refused(config, module, field, value)
 
 
 def test_fields_of_encoders_are_refused_elsewhere() -> None:
-    assert "only an encoder has" in _refused(ALL, LANGUAGE, "merge_size", 2)
+    assert "decoder of items has it" in _refused(ALL, LANGUAGE, "merge_size", 2)
     for module, config in {LANGUAGE: ALL, "writer": BEHIND}.items():
         projector = ProjectorArchitecture(hidden_sizes=[])
         assert "only an encoder has it" in _refused(config, module, "projector", projector)

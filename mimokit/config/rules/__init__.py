@@ -17,6 +17,7 @@ from mimokit.config.rules.networks import network_problems
 from mimokit.config.rules.positions import position_problems
 from mimokit.config.rules.projectors import projector_problems
 from mimokit.config.rules.ranks import mode_problems
+from mimokit.config.rules.roles import role_problems
 from mimokit.config.rules.runtime import prediction_problems, runtime_problems, strategy_problems
 from mimokit.config.rules.samples import sample_problems
 from mimokit.config.rules.sharding import sharding_problems
@@ -35,6 +36,7 @@ def all_problems(context: ValidationContext) -> Iterator[Problem]:
     yield from topology_problems(context)
     yield from mode_problems(context)
     yield from network_problems(context)
+    yield from role_problems(context)
     yield from combination_problems(context)
     yield from position_problems(context)
     yield from projector_problems(context)

@@ -19,6 +19,7 @@ from mimokit.config.parallelism import LEFT_OUT, ModuleParallelismConfig
 from mimokit.config.rules.context import ValidationContext
 from mimokit.config.rules.facts import a_fix, module_problem, network_path, size_path
 from mimokit.config.rules.projectors import most_inner_layers
+from mimokit.config.rules.roles import ENCODERS, LANGUAGE, WRITER, Role, may_have, role_of
 from mimokit.config.runtime import DeploymentMode, RuntimeConfig
 
 MODES: tuple[DeploymentMode, ...] = get_args(DeploymentMode)
@@ -97,6 +98,7 @@ class Part:
 
     Attributes:
         values: field of a network, of sizes, of the run -> its value.
+        role: what it is in its model.
         receivers: how many modules it feeds.
         trained: a gradient passes its layers.
         adds: inner layers of encoders whose rows it adds.
@@ -105,17 +107,21 @@ class Part:
 
     network: ModuleArchitecture
     values: Mapping[str, Any]
-    is_language: bool = False
-    decodes: bool = False
+    role: Role
     receivers: int = 1
     trained: bool = True
     adds: int = 0
     also: Collection[str] = ()
 
     @property
-    def reads_images(self) -> bool:
-        """Whether it is an encoder of images."""
-        return not (self.is_language or self.decodes) and self.network.modality == "vision"
+    def is_language(self) -> bool:
+        """Whether it is the language module."""
+        return self.role == LANGUAGE
+
+    @property
+    def decodes(self) -> bool:
+        """Whether it comes behind the language module."""
+        return not self.is_language and self.role not in ENCODERS
 
     def has(self, name: str) -> bool:
         """Tell whether it has what a name of `REFUSED` says."""
@@ -124,7 +130,7 @@ class Part:
         if name in _DERIVED:
             return bool(_DERIVED[name](self))
         field, _, value = name.partition(" ")
-        stated = self.values.get(field)
+        stated = self.values.get(field) if may_have(self.role, field) else None
         return written(stated) == value if value else bool(stated) and stated != _DEFAULTS[field]
 
     def refused(self) -> Iterator[tuple[str, str]]:
@@ -135,12 +141,8 @@ class Part:
 
 
 _DERIVED: Mapping[str, Callable[[Part], object]] = {
-    "pooling_head": lambda part: part.reads_images and part.network.pooling_head,
-    "keep_class_token": lambda part: part.reads_images and part.network.keep_class_token,
-    "mrope_section": lambda part: part.is_language and part.network.mrope_section,
-    "mtp_num_layers": lambda part: part.is_language and part.network.mtp_num_layers,
     _LEARNED: lambda part: part.network.has_learned_positions(
-        by_default=not (part.is_language or (part.decodes and part.network.modality == "text"))
+        by_default=part.role not in (LANGUAGE, WRITER)
     ),
     "rope_scaling (not yarn)": lambda part: (
         part.network.rope_scaling and part.network.rope_scaling.rope_type != "yarn"
@@ -246,14 +248,13 @@ def part_of(
     run = {"deployment_mode": model.deployment_mode, "strategy": context.strategy}
     if context.data is not None:
         run["pack_sequences_in_batch"] = context.data.pack_sequences_in_batch
-    is_language = name == model.llm_module_name
+    role = role_of(model, name, network)
     return Part(
         network=network,
         values=ChainMap(run, dict(context.runtime or {}), dict(context.sizes[name]), dict(network)),
-        is_language=is_language,
-        decodes=name in model.decoder_module_names,
+        role=role,
         receivers=len(model.module_topology.get(name, ())),
         trained=model.layers_have_backward(name),
-        adds=most_inner_layers(context) if is_language else 0,
+        adds=most_inner_layers(context) if role == LANGUAGE else 0,
         also=also,
     )

@@ -7,15 +7,10 @@ from collections.abc import Iterator
 from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.data import DataConfig
 from mimokit.config.errors import Fix, Problem
-from mimokit.config.messages import problem_at, written
+from mimokit.config.messages import problem_at
 from mimokit.config.rules.context import ValidationContext
 from mimokit.config.rules.facts import a_fix, module_problem, network_path
 from mimokit.units import counted, listed
-
-_OF_IMAGES = ("class_token", "keep_class_token", "num_registers", "any_image_size")
-_ENCODER_FIELDS = ("modal_type", *_OF_IMAGES, "mel_bins", "merge_size")
-_VISION_FIELDS = ("image_size", "patch_size", "num_channels", *_OF_IMAGES)
-_LANGUAGE_FIELDS = ("tied_embeddings", "mrope_section", "mrope_interleaved")
 
 
 def modality_problems(context: ValidationContext) -> Iterator[Problem]:
@@ -37,57 +32,23 @@ def _network_problems(
     context: ValidationContext, name: str, network: ModuleArchitecture
 ) -> Iterator[Problem]:
     if name == context.model.llm_module_name:
-        for field in _ENCODER_FIELDS:
-            if _says(network, field):
-                yield _out_of_place(name, network, field, "is the language module", "an encoder")
-        if _says(network, "num_channels"):
-            why = "is the language module"
-            yield _out_of_place(name, network, "num_channels", why, "a vision encoder")
         yield from _section_problem(name, network)
         return
-    for field in _LANGUAGE_FIELDS:
-        if getattr(network, field):
-            yield _out_of_place(
-                name, network, field, "is not the language module", "the language module"
-            )
     if network.any_image_size and network.image_size is None and network.modality == "vision":
         sentence = (
             "any_image_size is true, but image_size is missing; give the longest "
             "side of an image, and patch_size."
         )
         yield module_problem(name, "any_image_size", True, sentence)
-    if network.modality in ("text", "rows"):
-        reads = "words" if network.modality == "text" else "rows of another module"
-        why = f"has modal_type {network.modality} and so reads {reads}"
-        for field in _VISION_FIELDS:
-            if _says(network, field):
-                yield _out_of_place(name, network, field, why, "a vision encoder")
-        if network.mel_bins is not None:
-            yield _out_of_place(name, network, "mel_bins", why, "an audio encoder")
-        if network.modality == "text" and network.vocab_size == 0:
-            sentence = (
-                "modal_type is text, but vocab_size is 0; give the rows of its token embedding."
-            )
-            yield module_problem(name, "vocab_size", 0, sentence)
-        if network.merge_size > 1:
-            yield _out_of_place(name, network, "merge_size", why, "an encoder of another kind")
-    if network.modality == "audio":
-        for field in _VISION_FIELDS:
-            if _says(network, field):
-                yield _out_of_place(
-                    name, network, field, "has mel_bins and so reads sound", "a vision encoder"
-                )
-        if network.seq_length % network.merge_size:
-            sentence = (
-                f"merge_size is {network.merge_size}, which does not divide its "
-                f"{counted(network.seq_length, 'position')} (seq_length); choose a divisor of them."
-            )
-            yield module_problem(name, "merge_size", network.merge_size, sentence)
-
-
-def _says(network: ModuleArchitecture, field: str) -> bool:
-    value, default = getattr(network, field), type(network).model_fields[field].default
-    return bool(value) and value != default
+    if network.modality == "text" and network.vocab_size == 0:
+        sentence = "modal_type is text, but vocab_size is 0; give the rows of its token embedding."
+        yield module_problem(name, "vocab_size", 0, sentence)
+    if network.modality == "audio" and network.seq_length % network.merge_size:
+        sentence = (
+            f"merge_size is {network.merge_size}, which does not divide its "
+            f"{counted(network.seq_length, 'position')} (seq_length); choose a divisor of them."
+        )
+        yield module_problem(name, "merge_size", network.merge_size, sentence)
 
 
 def _rows(context: ValidationContext) -> Iterator[Problem]:
@@ -149,17 +110,6 @@ def _alternating(
             f"(mrope_interleaved) height has at most {most[0]} and width {most[1]}; give time more."
         )
         yield module_problem(name, "mrope_section", section, sentence)
-
-
-def _out_of_place(
-    name: str, network: ModuleArchitecture, field: str, why: str, whose: str
-) -> Problem:
-    value = getattr(network, field)
-    sentence = (
-        f"{field} is {written(value)}, but the module {why}; only {whose} has "
-        f"{field}, leave it out."
-    )
-    return module_problem(name, field, value, sentence)
 
 
 def _all_frozen(context: ValidationContext) -> Iterator[Problem]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from mimokit.config.architecture import OF_VISION, ModuleArchitecture
+from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.errors import Problem
 from mimokit.config.messages import problem_at, written
 from mimokit.config.rules.context import ValidationContext
 from mimokit.config.rules.facts import module_problem, network_path, not_a_multiple
+from mimokit.config.rules.roles import ENCODERS, VISION, Role, role_of
 from mimokit.units import counted
 
 _OF_LATENT_ATTENTION = (
@@ -33,16 +34,6 @@ _OF_EXPERTS = (
     "moe_z_loss_coeff",
     "moe_expert_capacity_factor",
 )
-_OF_LANGUAGE = (
-    "mtp_num_layers", "mtp_loss_scaling_factor", "make_vocab_size_divisible_by",
-)  # fmt: skip
-_OF_ENCODERS = ("projector",)
-_READS = {
-    "audio": "has mel_bins and so reads sound",
-    "rows": "reads rows of another module",
-    "text": "has modal_type text and so reads words",
-}
-"""What a module that is not the language model reads, if it reads no images."""
 
 
 def network_problems(context: ValidationContext) -> Iterator[Problem]:
@@ -65,8 +56,8 @@ def network_problems(context: ValidationContext) -> Iterator[Problem]:
         yield from _together(name, network, "window_size", ("full_attention_layers",))
         yield from _together(name, network, "mrope_section", ("mrope_interleaved",))
         yield from _positions(context, name, network)
-        if context.is_valid("model.llm_module_name"):
-            yield from _out_of_place(context, name, network)
+        if context.is_valid("model.llm_module_name", "model.topology"):
+            yield from _in_place(name, network, role_of(context.model, name, network))
 
 
 def _head_problem(
@@ -114,12 +105,15 @@ def _image_problems(name: str, network: ModuleArchitecture) -> Iterator[Problem]
         yield module_problem(name, "merge_size", network.merge_size, sentence)
 
 
-def _of_encoder(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
-    """Yield what an encoder, of images or others, has no meaning for."""
-    if network.multi_latent_attention:
-        what = "which rotates a part of every head with places in a text; leave it out."
-        yield _problem(name, "multi_latent_attention", True, f"but it is an encoder, {what}", True)
-    if network.modality == "vision":
+def _in_place(name: str, network: ModuleArchitecture, role: Role) -> Iterator[Problem]:
+    """Yield what depends on what the module is in its model."""
+    if role not in ENCODERS and not isinstance(network.frozen, bool):
+        sentence = (
+            f"frozen names the parts {', '.join(network.frozen) or 'none'}, which "
+            "encoders alone have; write true or false."
+        )
+        yield problem_at(network_path(name, "frozen"), network.frozen, sentence, True)
+    if role == VISION:
         yield from _together(name, network, "class_token", ("keep_class_token",))
         heads, width = network.num_attention_heads, network.hidden_size
         if network.pooling_head and width % heads:
@@ -234,70 +228,23 @@ def _numbered_layers(name: str, network: ModuleArchitecture) -> Iterator[Problem
 def _positions(
     context: ValidationContext, name: str, network: ModuleArchitecture
 ) -> Iterator[Problem]:
-    field, language = "max_position_embeddings", name == context.model.llm_module_name
-    decodes_text = name in context.model.decoder_module_names and network.modality == "text"
-    encodes = not language and not decodes_text
-    value = getattr(network, field)
+    field, value = "max_position_embeddings", network.max_position_embeddings
     if network.position_embedding_type == "interpolated":
-        reads = encodes and name not in context.model.decoder_module_names
+        reads = role_of(context.model, name, network) == VISION
         yield from _interpolated(name, network, value, reads)
-        return
-    if value is not None and network.position_embedding_type != "learned_absolute":
-        yield _problem(
-            name,
-            field,
-            value,
-            "but position_embedding_type is not learned_absolute; give both or none.",
-            True,
-        )
+    elif value is not None and network.position_embedding_type != "learned_absolute":
+        what = "but position_embedding_type is not learned_absolute; give both or none."
+        yield _problem(name, field, value, what, True)
 
 
 def _interpolated(
-    name: str, network: ModuleArchitecture, table: int | None, encodes: bool
+    name: str, network: ModuleArchitecture, table: int | None, reads_images: bool
 ) -> Iterator[Problem]:
     """Yield why a table cannot be interpolated to the rows and columns of images."""
     field = "position_embedding_type"
-    if not encodes or network.modality != "vision":
+    if not reads_images:
         what = "but the module reads no images; write rope or learned_absolute."
         yield _problem(name, field, network.position_embedding_type, what)
     elif table is None or math.isqrt(table) ** 2 != table:
         what = "and an interpolated table is a square; give a square number, such as 2304."
         yield _problem(name, "max_position_embeddings", table, what)
-
-
-def _out_of_place(
-    context: ValidationContext, name: str, network: ModuleArchitecture
-) -> Iterator[Problem]:
-    language = name == context.model.llm_module_name
-    wrong = [*_OF_ENCODERS, *OF_VISION] if language else list(_OF_LANGUAGE)
-    decoder = name in context.model.decoder_module_names
-    if (language or decoder) and not isinstance(network.frozen, bool):
-        sentence = (
-            f"frozen names the parts {', '.join(network.frozen) or 'none'}, which "
-            "encoders alone have; write true or false."
-        )
-        yield problem_at(network_path(name, "frozen"), network.frozen, sentence, True)
-    whose = "an encoder" if language else "the language module"
-    why = "is the language module" if language else "is not the language module"
-    if not (language or decoder):
-        yield from _of_encoder(name, network)
-    reconstructs = name in context.model.reconstructing_names  # the rule of decoders says it
-    if not language and not reconstructs and network.modality in _READS:
-        yield from _misplaced(name, network, OF_VISION, _READS[network.modality], whose)
-    yield from _misplaced(name, network, wrong, why, whose)
-
-
-def _misplaced(
-    name: str, network: ModuleArchitecture, fields: Sequence[str], why: str, whose: str
-) -> Iterator[Problem]:
-    for field in fields:
-        value = getattr(network, field)
-        owner = "a vision encoder" if field in OF_VISION else whose
-        if value is not None:
-            yield _problem(
-                name,
-                field,
-                value,
-                f"but the module {why}; only {owner} has it, leave it out.",
-                True,
-            )
