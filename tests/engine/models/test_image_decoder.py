@@ -161,7 +161,10 @@ def test_rows_of_a_recording_are_the_frames_of_its_tokens():
             "an image of 1 row of patch_size 8, but an image of 'images' has 4 tok",
         ),
         ({"reconstructs": "sounds"}, "but 'sounds' does not read images; write one of"),
-        ({"merge_size": 2}, "merge_size is 2, but the module makes images; only an encoder has it"),
+        (
+            {"merge_size": 2},
+            "merge_size is 2, but the module is a decoder of images; only an encoder or",
+        ),
         ({"modal_type": "rows"}, "modal_type is rows, but it comes behind 'language_module', whe"),
     ],
 )
@@ -187,7 +190,9 @@ def test_an_encoder_of_several_has_to_be_named():
     with pytest.raises(ConfigError, match="several encoders read images"):
         with_image_decoder(config, ONE, "clip", reconstructs=None)
     config.model.module_architectures["clip"].reconstructs = "clip"
-    with pytest.raises(ConfigError, match="reconstructs is clip, but the module does not decode"):
+    with pytest.raises(
+        ConfigError, match="reconstructs is clip, but the module is a vision encoder"
+    ):
         mimokit.plan(config)
 
 
@@ -200,7 +205,10 @@ def test_an_encoder_of_several_has_to_be_named():
             {"reconstructs": "clip"},
             "makes sound behind 'language_module', but 'clip' does not read",
         ),
-        ({"projector": {}}, "projector is given, but the module makes sound; only an encoder has"),
+        (
+            {"projector": {}},
+            "projector is given, but the module is a decoder of sound; only an encoder",
+        ),
     ],
 )
 def test_decoders_of_other_sound_are_not_planned(fields, told):

@@ -139,5 +139,5 @@ def test_a_whole_modality_has_one_projector():
         module, params, submodules = object, {}, {"encoders": {}}
 
     config = direct_rows(ALONE, ALONE, ALONE)
-    with pytest.raises(ConfigError, match="'images': by the topology it feeds language_module and"):
+    with pytest.raises(ConfigError, match=r"whole modality\) is refused with topology \(several"):
         checked_code(config, modules={"images": Modality})

@@ -131,5 +131,5 @@ def test_a_forward_step_of_users_trains_them(cluster, make):
 
 def test_a_language_model_of_users_has_none():
     config = predicting(lambda: apart_config((1, 1, 1), (1, 1, 1)))
-    with pytest.raises(ConfigError, match="but its builder builds another"):
+    with pytest.raises(ConfigError, match="mtp_num_layers 1 is refused with builder"):
         checked_code(config, modules={LANGUAGE: lambda network, groups: None})
