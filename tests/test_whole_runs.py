@@ -9,6 +9,7 @@ from typing import Any
 import mimokit
 from mimokit.axes import CONFIG_FIELDS, Axis, Choice
 from mimokit.config import ConfigError, ExperimentConfig
+from tests.crossed import CROSSED
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config, decoded_config, with_adapter
 from tests.layouts_multimodal import LANGUAGE
@@ -215,19 +216,22 @@ def _with_experts(config: ExperimentConfig) -> ExperimentConfig:
 DECODER = "heterogeneous", "decoder"
 
 
+RUNS = (*WHOLE_RUNS, *CROSSED)
+
+
 def test_whatever_runs_is_compared_with_one_process() -> None:
-    assert missing(map(held_by, WHOLE_RUNS)) == set()
+    assert missing(map(held_by, RUNS)) == set()
 
 
 def test_a_choice_that_no_run_has_is_found() -> None:
     for field in ("precision fp16", "pipeline_order zb-h1", "experts by allgather"):
-        without = [held for held in map(held_by, WHOLE_RUNS) if field not in {f for *_, f in held}]
+        without = [held for held in map(held_by, RUNS) if field not in {f for *_, f in held}]
         assert {f for *_, f in missing(without)} >= {field}
-    decoder = [run for run in map(held_by, WHOLE_RUNS) if "decoder" not in {p for _, p, _ in run}]
+    decoder = [run for run in map(held_by, RUNS) if "decoder" not in {p for _, p, _ in run}]
     fields = {f for mode, part, f in missing(decoder) if (mode, part) == DECODER}
     assert fields >= {"tensor_parallel", "pipeline_parallel", "data_parallel", "expert_parallel"}
 
 
 def test_a_run_is_found_by_what_it_proves_and_its_name() -> None:
-    names = [(run.proves, run.name) for run in WHOLE_RUNS]
+    names = [(run.proves, run.name) for run in RUNS]
     assert len(names) == len(set(names))

@@ -491,9 +491,6 @@ def _inner_layers() -> Iterator[WholeRun]:
     make = partial(_qwen, {"qwen": (1, 4), LANGUAGE: (2, 2)}, "colocated")
     shards = partial(with_inner_layers, _With(make, ("qwen",), fields), "qwen", 1, 2)
     yield WholeRun(proves, "full shards, without images", shards)
-    both = _With(partial(digits_config, (1, 2), (1, 2)), ("images", LANGUAGE), IN_FULL)
-    halved = partial(with_inner_layers, partial(in_precision, both, "bf16"), "images", 1)
-    yield WholeRun("bf16", "inner layers in full shards", halved)
 
 
 def _windows() -> Iterator[WholeRun]:
@@ -1322,8 +1319,6 @@ def _pooling_heads() -> Iterator[WholeRun]:
         ("any size, shared on stages, dropping", partial(_dropping, _pooled_any_size_on_stages)),
     ):
         yield WholeRun("pooling heads", name, make)
-    fewer_bits = partial(in_precision, pooled_any_size_on_contexts, "bf16")
-    yield WholeRun("bf16", "pooling heads of any size", fewer_bits)
 
 
 ONE_ROW_OF_ANY_SIZE = {"pooling_head": True, "merge_size": 1}
@@ -1586,19 +1581,13 @@ def in_precision(make: Callable[[], ExperimentConfig], precision: str) -> Experi
 
 
 def _precisions() -> Iterator[WholeRun]:
-    """Yield a run of each mode; of bridges, pipelines, absent modalities, shared frames."""
-    mixed = partial(multimodal_config, MIXED, "colocated", num_microbatches=2, presence=PRESENCE)
+    """Yield runs of pipelines, experts and replicas; `tests/crossed.py` has one of each feature."""
     behind = {"images": (1, 2, 1), LANGUAGE: (2, 2, 1), "writer": (1, 1, 2)}
     for name, make in (
-        ("homogeneous", partial(digits_config, (2, 2), (2, 2))),
-        ("colocated", mixed),
         ("heterogeneous", partial(decoded_config, behind, 4)),
-        ("tied", tied_on_four_ranks),
-        ("shared frames", frames_by_fan_in),
         ("experts in chunks, contexts and rows", experts_on_shared_stages),
         ("experts with a capacity on contexts", experts_on_contexts),
         ("experts of a decoder, in rows", balanced_decoder_on_stages),
-        ("experts of an encoder", experts_of_encoders_on_stages),
     ):
         yield WholeRun("bf16", name, partial(in_precision, make, "bf16"))
     replicas = _ReplicasOf(
@@ -1611,7 +1600,6 @@ def _precisions() -> Iterator[WholeRun]:
     )
     for name, make in (
         ("homogeneous, zb-h1", stages),
-        ("colocated", partial(digits_config, (1, 4), (2, 2), num_microbatches=2)),
         ("heterogeneous", apart),
     ):
         yield WholeRun("fp16", name, partial(in_precision, make, "fp16"))
@@ -1623,7 +1611,6 @@ def _precisions() -> Iterator[WholeRun]:
     again = {"recompute_granularity": "full"}
     for name, make in (
         ("slices, zb-h1", partial(cut_along_sequences, split)),
-        ("colocated", partial(digits_config, (1, 4), (2, 2), num_microbatches=2)),
         ("experts on contexts", experts_on_contexts),
         ("latent attention on contexts", _latent_on_contexts),
         ("recomputed, overlapped", _With(decoded, modules, {**OVERLAPPED, **again})),
@@ -1749,8 +1736,6 @@ def _multi_token_prediction() -> Iterator[WholeRun]:
         ("experts that balance rows of contexts", balanced_rows_on_stages, 2),
     ):
         yield WholeRun(proves, name, partial(predicting, make, layers))
-    bf16 = partial(in_precision, partial(apart_config, (1, 1, 1), (2, 2, 1), 2), "bf16")
-    yield WholeRun("bf16", "multi-token prediction", partial(predicting, bf16, 2))
 
 
 WHOLE_RUNS = (
