@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -33,8 +32,8 @@ def parts_of(source: Model | ExperimentConfig, workload: Workload) -> dict[str, 
     """Return the modules of what is searched, as the table of refused combinations reads them."""
     if isinstance(source, ExperimentConfig):
         context = ValidationContext.of(source, None)
-        networks = source.model.module_architectures
-        return {name: part_of(context, name, network) for name, network in networks.items()}
+        of_config = source.model.module_architectures
+        return {name: part_of(context, name, network) for name, network in of_config.items()}
     language = language_of(source)
     run = {"precision": workload.precision, "pipeline_order": workload.pipeline_order}
     networks = {language.name: language_network(language, workload.seq_length)}
@@ -44,7 +43,7 @@ def parts_of(source: Model | ExperimentConfig, workload: Workload) -> dict[str, 
     for name, fields in (networks | decoders).items():
         network = ModuleArchitecture(**fields)
         role = WRITER if name in decoders else ENCODER_OF[network.modality]
-        values = ChainMap(run, dict(network))
+        values = {**dict(network), **run}
         parts[name] = Part(network, values, LANGUAGE if name == language.name else role)
     return parts
 
@@ -73,4 +72,4 @@ def _sized(part: Part, mode: str, sizes: Mapping[str, int]) -> Part:
     stated[FIELDS["recompute"]] = RECOMPUTE_NAMES[sizes["recompute"]]
     if mode == "homogeneous" and not part.is_language:
         stated |= {field: LEFT_OUT[field] for field in LEFT_OUT.keys() & stated.keys()}
-    return replace(part, values=ChainMap({**stated, "deployment_mode": mode}, part.values))
+    return replace(part, values={**part.values, **stated, "deployment_mode": mode})

@@ -282,7 +282,7 @@ def test_an_adapter_gets_the_rows_of_items_and_their_grids(cluster: EngineCluste
     config = with_adapter(apart_multimodal_config(sizes, 2), (2, 1, 1), "qwen")
     report = verify(cluster, config, steps=1, modules={"adapter": _means})
     assert report.passed, report.verdict
-    with pytest.raises(ConfigError, match="reads items, but it takes rows of qwen; build the enco"):
+    with pytest.raises(ConfigError, match=r"whole modality\) is refused with modal_type rows"):
         checked_code(config, {"adapter": _modality_of_blocks(_config((1, 1), (1, 1)), plain=1)})
 
 

@@ -5,7 +5,6 @@ A combination that no run proves costs a row here, not code.
 
 from __future__ import annotations
 
-from collections import ChainMap
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -131,7 +130,9 @@ class Part:
             return bool(_DERIVED[name](self))
         field, _, value = name.partition(" ")
         stated = self.values.get(field) if may_have(self.role, field) else None
-        return written(stated) == value if value else bool(stated) and stated != _DEFAULTS[field]
+        if value:
+            return written(stated) == value
+        return bool(stated and stated != _DEFAULTS[field])
 
     def refused(self) -> Iterator[tuple[str, str]]:
         """Yield what it has and what of it is refused with that."""
@@ -166,21 +167,23 @@ _DERIVED: Mapping[str, Callable[[Part], object]] = {
 }
 """Names of `REFUSED` that follow from more than one field."""
 _SECTIONS: Mapping[str, Mapping[str, Any]] = {
-    name: {field: info.get_default(call_default_factory=True) for field, info in fields.items()}
-    for name, fields in {
-        "network": ModuleArchitecture.model_fields,
-        "sizes": ModuleParallelismConfig.model_fields,
-        "runtime": RuntimeConfig.model_fields,
-        "data": DataConfig.model_fields,
-    }.items()
+    section: {
+        field: info.get_default(call_default_factory=True)
+        for field, info in kind.model_fields.items()
+    }
+    for section, kind in (
+        ("data", DataConfig),
+        ("runtime", RuntimeConfig),
+        ("sizes", ModuleParallelismConfig),
+        ("network", ModuleArchitecture),
+    )
 }
-_DEFAULTS: Mapping[str, Any] = ChainMap(
-    dict(LEFT_OUT), *_SECTIONS.values(), {"strategy": None, "projector.deepstack_layers": None}
-)
+_STATED = {field: value for fields in _SECTIONS.values() for field, value in fields.items()}
+_DEFAULTS: Mapping[str, Any] = {"strategy": None, **_STATED, **LEFT_OUT}
 _WITHOUT: Mapping[str, Any] = {
-    "add_bias_linear": False, "topology": NO_FIX, "loss_func": NO_FIX, "pipeline_parallel": NO_FIX
+    **_STATED, "add_bias_linear": False, "loss_func": NO_FIX, "pipeline_parallel": NO_FIX
 }  # fmt: skip
-"""Fields that a fix does not reset."""
+"""Field -> what rights a combination; a module keeps its size, and a run one of its functions."""
 _OF_MODULES = "model.module_", "model.topology"
 
 
@@ -215,7 +218,7 @@ def refusal(part: Part, name: str, what: str, other: str) -> Problem:
     sentence = f"{_told(part, what)} is refused with {_told(part, other)}{in_mode}; {change}."
     field = what.partition(" ")[0]
     path, value = path_of(name, field), part.values.get(field)
-    right = _WITHOUT.get(field, _SECTIONS["runtime"].get(field))
+    right = _WITHOUT.get(field, NO_FIX)
     if not path.startswith(_OF_MODULES):
         return problem_at(path, value, sentence, right)
     fix = None if right is NO_FIX else a_fix(path, right)
@@ -245,13 +248,13 @@ def part_of(
 ) -> Part:
     """Return a module of a config as the table reads it."""
     model = context.model
-    run = {"deployment_mode": model.deployment_mode, "strategy": context.strategy}
-    if context.data is not None:
-        run["pack_sequences_in_batch"] = context.data.pack_sequences_in_batch
     role = role_of(model, name, network)
+    fields = (context.data or (), context.runtime or (), context.sizes[name], network)
+    stated = {field: value for section in fields for field, value in section}
+    run = {"deployment_mode": model.deployment_mode, "strategy": context.strategy}
     return Part(
         network=network,
-        values=ChainMap(run, dict(context.runtime or {}), dict(context.sizes[name]), dict(network)),
+        values={**stated, **run},
         role=role,
         receivers=len(model.module_topology.get(name, ())),
         trained=model.layers_have_backward(name),

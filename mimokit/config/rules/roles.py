@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from mimokit.config.architecture import OF_VISION, ModuleArchitecture
 from mimokit.config.errors import Problem
 from mimokit.config.messages import written
-from mimokit.config.model import MimoParallelismConfig
 from mimokit.config.rules.context import ValidationContext
 from mimokit.config.rules.facts import a_fix, module_problem, network_path
+
+if TYPE_CHECKING:
+    from mimokit.config.model import MimoParallelismConfig
 
 Role = Literal[
     "the language module",
@@ -22,7 +24,8 @@ Role = Literal[
     "a decoder of images",
     "a decoder of sound",
 ]
-LANGUAGE, VISION, AUDIO, TEXT, ADAPTER, WRITER, PAINTER, SPEAKER = get_args(Role)
+ROLES: tuple[Role, ...] = get_args(Role)
+LANGUAGE, VISION, AUDIO, TEXT, ADAPTER, WRITER, PAINTER, SPEAKER = ROLES
 ENCODER_OF: Mapping[str, Role] = {
     "vision": VISION, "audio": AUDIO, "text": TEXT, "rows": ADAPTER
 }  # fmt: skip
@@ -51,7 +54,7 @@ _OWNERS: tuple[tuple[str, tuple[Role, ...], tuple[str, ...]], ...] = (
     (
         "a decoder of items", (PAINTER, SPEAKER), ("reconstructs", "reconstruction_loss_weight")
     ),
-    ("another module", get_args(Role)[1:], ("modal_type",)),
+    ("another module", ROLES[1:], ("modal_type",)),
 )  # fmt: skip
 """(how a sentence calls them, roles, fields that they alone have); all may have other fields."""
 _ROLES = {field: roles for _, roles, fields in _OWNERS for field in fields}
