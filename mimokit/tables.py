@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 
 _LINE = "1px solid rgba(128,128,128,.35)"
 _CELL = f"padding:.25em .8em .25em 0;border-bottom:{_LINE};text-align:left;font-size:inherit"
+_ALIGNED, _UNWRAPPED = ";font-family:monospace", ";white-space:nowrap"
+_INDENTED = ";padding-left:.5em"
+_SAID = "margin:.3em 0;opacity:.75;max-width:70em"
 _TABLE = "border-collapse:collapse;color:inherit;font-size:inherit;margin:0"
 _ROW = '<tr style="background:transparent">'  # notebooks give every second row a background
 
@@ -23,37 +27,66 @@ class Section:
     """A table under a heading, and the sentences below it.
 
     Attributes:
+        columns: none where there is a heading alone.
         rows: texts per column.
+        colors: of each row those of its cells, from the first on, as #rrggbb or empty.
+        aligned: columns whose letters are equally wide, on one line.
     """
 
     heading: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
+    columns: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()
     sentences: Sequence[str] = ()
-
-    def table(self) -> Table:
-        """Return the table for a terminal."""
-        return rich_table(self.heading, self.columns, self.rows)
-
-    def to_html(self, marks: Sequence[str] = ()) -> str:
-        """Return the table for a notebook; `marks` as `html_table` takes them."""
-        return html_table(self.columns, self.rows, heading=self.heading, marks=marks)
-
-
-class Report:
-    """Shows itself as a section, in a terminal, in a notebook and printed; `repr` is one line."""
-
-    def section(self) -> Section:
-        """Return what is shown."""
-        raise NotImplementedError
+    colors: Sequence[Sequence[str]] = ()
+    aligned: Collection[str] = ()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Show the table and the sentences, which are plain text."""
         from rich.text import Text
 
-        section = self.section()
-        yield section.table()
-        yield from map(Text, section.sentences)
+        yield self._table() if self.columns else Text(self.heading, style="bold")
+        yield from map(Text, self.sentences)
+
+    def _table(self) -> Table:
+        from rich.text import Text
+
+        table = rich_table(self.heading, self.columns)
+        for column, name in zip(table.columns, self.columns, strict=True):
+            column.no_wrap = name in self.aligned
+        for row, colors in zip_longest(self.rows, self.colors, fillvalue=()):
+            cells = zip_longest(row, colors, fillvalue="")
+            table.add_row(*(Text(text, style=color) for text, color in cells))
+        return table
+
+    def to_html(self) -> str:
+        """Return the table and the sentences for a notebook."""
+        table = f'<div style="font-weight:600">{escape(self.heading)}</div>'
+        if self.columns:
+            table = html_table(
+                self.columns,
+                self.rows,
+                heading=self.heading,
+                colors=self.colors,
+                aligned=self.aligned,
+            )
+        said = "".join(f'<p style="{_SAID}">{escape(each)}</p>' for each in self.sentences)
+        return table + said
+
+
+class Report:
+    """Shows itself as sections, in a terminal, in a notebook and printed; `repr` is one line."""
+
+    def section(self) -> Section:
+        """Return what is shown, of a report with one section."""
+        raise NotImplementedError
+
+    def sections(self) -> Sequence[Section]:
+        """Return what is shown."""
+        return (self.section(),)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Show all sections."""
+        yield from self.sections()
 
     def __str__(self) -> str:
         return plain_text(self)
@@ -63,9 +96,19 @@ class Report:
         return f"<{type(self).__name__}{first}>"
 
     def _repr_html_(self) -> str:
-        """Return the same for a notebook."""
-        section = self.section()
-        return section.to_html() + "".join(map(html_heading, section.sentences))
+        """Return the same for a notebook, with a mark where the report has a verdict."""
+        *others, last = self.sections()
+        passed = getattr(self, "passed", None)
+        if passed is not None:
+            *said, verdict = last.sentences
+            last = replace(last, sentences=[*said, f"{'✔' if passed else '✘'} {verdict}"])
+        return html_sections([*others, last])
+
+
+def html_sections(sections: Iterable[Section]) -> str:
+    """Return sections as one `<div>` without scripts, readable on light and dark pages."""
+    style = "font-size:.9em;line-height:1.4;color:inherit;max-width:80em;overflow-x:auto"
+    return f'<div style="{style}">{"".join(section.to_html() for section in sections)}</div>'
 
 
 def plain_text(shown: Any) -> str:
@@ -111,29 +154,37 @@ def html_table(
     rows: Iterable[Sequence[str]],
     *,
     heading: str = "",
-    marks: Sequence[str] = (),
+    colors: Sequence[Sequence[str]] = (),
+    aligned: Collection[str] = (),
     unwrapped: Collection[str] = (),
 ) -> str:
     """Return a table in HTML with the colours of the page it is on. Texts are escaped.
 
     Args:
         rows: texts per column.
-        marks: HTML in front of the first cell of each row, such as a coloured dot.
+        colors, aligned: as of a `Section`.
         unwrapped: the columns whose texts stay on one line.
     """
+    cell, lines = _CELL + _INDENTED * bool(colors), {*unwrapped, *aligned}
+    styles = [
+        f"{cell}{_ALIGNED * (name in aligned)}{_UNWRAPPED * (name in lines)}" for name in columns
+    ]
     head = "".join(
-        f'<th scope="col" style="{_CELL};font-weight:600">{escape(name)}</th>' for name in columns
+        f'<th scope="col" style="{style};font:inherit;font-weight:600">{escape(name)}</th>'
+        for name, style in zip(columns, styles, strict=True)
     )
-    styles = [f"{_CELL};white-space:nowrap" if name in unwrapped else _CELL for name in columns]
     body = ""
-    for number, row in enumerate(rows):
-        cells = list(map(escape, row))
-        cells[0] = f"{marks[number] if marks else ''}{cells[0]}"
-        line = "".join(
-            f'<td style="{style}">{cell}</td>' for style, cell in zip(styles, cells, strict=True)
-        )
+    for row, hues in zip_longest(rows, colors, fillvalue=()):
+        cells = zip_longest(row, styles, hues, fillvalue="")
+        line = "".join(_html_cell(text, style, hue) for text, style, hue in cells)
         body += f"{_ROW}{line}</tr>"
     return (
         f'{html_heading(heading) if heading else ""}<table style="{_TABLE}">'
         f"<thead>{_ROW}{head}</tr></thead><tbody>{body}</tbody></table>"
     )
+
+
+def _html_cell(text: str, style: str, color: str) -> str:
+    # Translucent, so that the text has the colour of the page, light or dark.
+    fill = f";background:{color}40" if color else ""
+    return f'<td style="{style}{fill}">{escape(text)}</td>'

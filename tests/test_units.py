@@ -48,12 +48,12 @@ def test_words_as_a_list(words: list[str], text: str) -> None:
     assert listed(words) == text
 
 
-def test_a_html_table_escapes_texts_but_not_marks() -> None:
-    table = html_table(COLUMNS, ROWS, heading="<H>", marks=("<i></i>", ""), unwrapped=("name",))
-    assert "<i></i>a &lt;b&gt;" in table
+def test_a_html_table_escapes_texts() -> None:
+    table = html_table(COLUMNS, ROWS, heading="<H>", unwrapped=("name",))
+    assert "a &lt;b&gt;" in table
     assert "c &amp; d" in table
     assert "&lt;H&gt;" in table
-    assert table.count("white-space:nowrap") == len(ROWS)
+    assert table.count("white-space:nowrap") == len(ROWS) + 1
     assert table.count("<tr") == len(ROWS) + 1
 
 

@@ -13,7 +13,7 @@ from mimokit.analysis.bootstrap import FEWEST_STEPS, Estimate, difference, estim
 from mimokit.analysis.runs import Runs
 from mimokit.analysis.table_file import records
 from mimokit.samples import OverRanks, over_ranks
-from mimokit.tables import Report, Section, html_table
+from mimokit.tables import Report, Section
 from mimokit.units import listed
 
 COMPARISON_COLUMNS = (
@@ -111,11 +111,6 @@ class Comparison(Report):
         """Return a row per run or layout, and below them what they say."""
         heading = f"{self.metric}: medians with {self.confidence:.0%} intervals"
         return Section(heading, HEADINGS, self.rows(), self.sentences())
-
-    def _repr_html_(self) -> str:
-        section = self.section()
-        said = [(sentence,) for sentence in section.sentences]
-        return section.to_html() + html_table(("in words",), said)
 
 
 def compare(

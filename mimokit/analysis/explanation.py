@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 
 import pandas as pd
@@ -16,7 +15,7 @@ from mimokit.analysis.runs import Runs, load_runs
 from mimokit.analysis.step_figures import StepFigures, step_figures
 from mimokit.analysis.table_file import records
 from mimokit.step_kinds import MODULE_PHASES
-from mimokit.tables import html_heading, html_table, rich_table
+from mimokit.tables import Report, Section
 from mimokit.units import counted, listed, seconds_text
 
 FINDERS: Sequence[Callable[[StepFigures], Iterator[Finding]]] = (
@@ -37,7 +36,7 @@ PART_HEADINGS = ("part of the step", "seconds", "share")
 
 
 @dataclass(frozen=True)
-class Explanation:
+class Explanation(Report):
     """Where the time of one run went.
 
     Attributes:
@@ -75,30 +74,11 @@ class Explanation:
     def __str__(self) -> str:
         return "\n".join([f"{self.run}:", *self.sentences()])
 
-    def _repr_html_(self) -> str:
-        shown = [html_heading(f"Where the time of {self.run} went")]
-        shown += [f'<p style="margin:.3em 0">{escape(sentence)}</p>' for sentence in self.summary]
-        if self.findings:
-            items = "".join(
-                f'<li style="margin:.4em 0">{escape(finding.sentence)} '
-                f'<span style="opacity:.75">Try: {escape(finding.advice)}</span></li>'
-                for finding in self.findings
-            )
-            shown.append(f'<ol style="margin:.3em 0;padding-left:1.6em">{items}</ol>')
-        shown += [
-            f'<p style="margin:.3em 0;opacity:.75">{escape(sentence)}</p>'
-            for sentence in self.missing
-        ]
-        if len(self.parts):
-            shown.append(html_table(PART_HEADINGS, self.rows()))
-        return "".join(shown)
-
-    def __rich__(self) -> object:
-        from rich.console import Group
-        from rich.text import Text
-
-        heading = f"Where the time of {self.run} went"
-        return Group(*map(Text, self.sentences()), rich_table(heading, PART_HEADINGS, self.rows()))
+    def sections(self) -> Sequence[Section]:
+        """Return everything in sentences, and below them the parts of the step."""
+        said = Section(f"Where the time of {self.run} went", sentences=self.sentences())
+        parts = Section("Parts of the step", PART_HEADINGS, self.rows())
+        return (said, parts) if len(self.parts) else (said,)
 
 
 def explain(run: Runs | str | Path, name: str | None = None) -> Explanation:

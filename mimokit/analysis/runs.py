@@ -38,12 +38,12 @@ from mimokit.analysis.run_tables import (
 from mimokit.analysis.table_file import records
 from mimokit.config import ExperimentConfig
 from mimokit.planning.types import LayoutPlan
-from mimokit.tables import html_table, rich_table
+from mimokit.tables import Report, Section
 from mimokit.units import counted, seconds_text
 
 
 @dataclass(frozen=True, repr=False)
-class Runs:
+class Runs(Report):
     """The results of many runs.
 
     `ranks`, `modules` and `events` are read when they are first used: they are a hundred times as
@@ -229,24 +229,10 @@ class Runs:
     def __repr__(self) -> str:
         return f"Runs({self._heading}: {_shortened(self.names)})"
 
-    def _repr_html_(self) -> str:
-        shown = [html_table(SUMMARY, self.summary(), heading=self._heading)]
-        for heading, sentences in (
-            ("not completed", self.endings()),
-            ("health", self.unhealthy()),
-            ("problems", self.problems),
-        ):
-            if sentences:
-                shown.append(html_table((heading,), [(str(sentence),) for sentence in sentences]))
-        return "".join(shown)
-
-    def __rich__(self) -> object:
-        from rich.console import Group
-        from rich.text import Text
-
-        table = rich_table(self._heading, SUMMARY, self.summary())
-        sentences = [*self.endings(), *self.unhealthy(), *map(str, self.problems)]
-        return Group(table, *map(Text, sentences))
+    def section(self) -> Section:
+        """Return a row per run, and below them what is wrong with runs and files."""
+        said = [*self.endings(), *self.unhealthy(), *map(str, self.problems)]
+        return Section(self._heading, SUMMARY, self.summary(), said)
 
 
 FINISHED = ("completed", "unknown")

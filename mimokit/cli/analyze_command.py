@@ -100,7 +100,7 @@ def _show(runs: Runs, comparison: Comparison | None) -> None:
         held = runs.held[runs.held["run"] == looked_at]
         if len(held):
             console.print()
-            console.print(held_section(held).table())
+            console.print(held_section(held))
 
 
 def _looked_at(runs: Runs, comparison: Comparison) -> str:

@@ -211,7 +211,4 @@ def frames(
         typer.echo(json.dumps(frames_to_json(batch)))
         return
     section = replace(frame_section(batch), heading=f"Frames on {counted(len(ranks), 'rank')}")
-    to = console()
-    to.print(section.table())
-    for line in ("", *section.sentences):
-        to.print(line, markup=False, highlight=False)
+    console().print(section)

@@ -46,9 +46,7 @@ def weights(
         return
     from mimokit.planning.report.weights import sections
 
-    to = console()
-    for section in sections(plan):
-        to.print(section.table())
+    console().print(*sections(plan), sep="")
 
 
 def convert(

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 from mimokit.experiment.verification_report import largest, relative
-from mimokit.tables import Report, Section, html_table
+from mimokit.tables import Report, Section
 from mimokit.units import counted
 
 COLUMNS = ("step", "loss", "without a stop", "difference")
@@ -77,8 +76,3 @@ class ResumeReport(Report):
         for number, (loss, other) in enumerate(zip(self.losses, self.expected, strict=True)):
             step = str(self.first + number + 1)
             yield [step, f"{loss:.6f}", f"{other:.6f}", f"{relative(loss, other):.1e}"]
-
-    def _repr_html_(self) -> str:
-        mark = "✔" if self.passed else "✘"
-        table = html_table(COLUMNS, list(self._rows()))
-        return f"{table}<p>{mark} {escape(self.verdict)}</p>"

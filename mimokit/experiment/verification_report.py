@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
-from html import escape
 from typing import Any
 
 from mimokit.experiment.culprit.report import CulpritReport
 from mimokit.experiment.yardstick import MOST_NOISE, Yardstick
 from mimokit.planning.expert_choices import Rerouted
-from mimokit.tables import Report, Section, html_table
+from mimokit.tables import Report, Section
 from mimokit.units import counted
 
 # Adam divides by the square root of the squared gradient plus epsilon: rounding noise in gradients
@@ -352,11 +351,6 @@ class VerificationReport(Report):
                 weight = self.weight_differences[step][module]
                 yield [*first, module, f"{gradient:.1e}", f"{weight:.1e}"]
                 first = ["", "", "", ""]
-
-    def _repr_html_(self) -> str:
-        mark = "✔" if self.passed else "✘"
-        table = html_table(COLUMNS, list(self._rows()))
-        return f"{table}<p>{mark} {escape(self.verdict)}</p>"
 
 
 def relative(loss: float, theirs: float) -> float:

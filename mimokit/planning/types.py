@@ -16,6 +16,7 @@ from mimokit.planning.pipeline import PipelinePlan
 from mimokit.planning.ranks import ModuleRanks, SampleRange
 from mimokit.planning.schedule import StageEdge
 from mimokit.planning.strategies.replicas import ReplicaPlan
+from mimokit.tables import Report, Section
 from mimokit.units import counted
 
 __all__ = [
@@ -33,8 +34,6 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from rich.console import Group
-
     from mimokit.planning.frames.batch_frames import BatchFrames
 
 
@@ -191,10 +190,10 @@ class Estimates:
 
 
 @dataclass(frozen=True, repr=False)
-class LayoutPlan:
+class LayoutPlan(Report):
     """All decisions about a layout that are made before it runs, and nothing else.
 
-    A notebook shows it as tables with a rank map; `rich.print` and `print` show it as text.
+    A notebook shows it as tables; `rich.print` and `print` show it as text.
 
     Attributes:
         world_size: ranks of the world, of all replicas together.
@@ -293,20 +292,11 @@ class LayoutPlan:
 
         return plan_to_json(self, self.estimates)
 
-    def _repr_html_(self) -> str:
-        from mimokit.planning.report.html import plan_to_html
+    def sections(self) -> Sequence[Section]:
+        """Return the plan as tables."""
+        from mimokit.planning.report.sections import plan_sections
 
-        return plan_to_html(self, self.estimates)
-
-    def __rich__(self) -> Group:
-        from mimokit.planning.report.text import plan_to_rich
-
-        return plan_to_rich(self, self.estimates)
-
-    def __str__(self) -> str:
-        from mimokit.planning.report.text import plan_to_text
-
-        return plan_to_text(self, self.estimates)
+        return tuple(plan_sections(self, self.estimates))
 
     def __repr__(self) -> str:
         modules = ", ".join(f"{name} on {len(ranks.ranks)}" for name, ranks in self.modules.items())

@@ -216,7 +216,7 @@ def test_the_peer_of_a_rank_has_its_coordinates_in_the_other_stage(config) -> No
 def test_the_text() -> None:
     text = str(mimokit.plan(big_and_small()))
     assert "Pipeline: 1F1B over 4 stages, 8 micro-batches, makespan 33" in text
-    assert "images 0    0123······0◂41◂52◂63◂74◂·5◂·6◂·7◂" in text
+    assert "0123······0◂41◂52◂63◂74◂·5◂·6◂·7◂" in text
     assert "27.3%" in text
     assert "One rank of a replica receives, and broadcasts" in text
 
@@ -224,14 +224,12 @@ def test_the_text() -> None:
 def test_the_notebook_picture() -> None:
     plan = mimokit.plan(big_and_small())
     picture = plan._repr_html_()
-    assert picture.count("<div") == picture.count("</div>")
-    assert 'title="backward of micro-batch 7"' in picture
+    assert "0123······0◂41◂52◂63◂74◂·5◂·6◂·7◂" in picture
     assert len(picture) < 40_000
     assert "the first" not in picture
-    assert "<script" not in picture
     many = layout("heterogeneous", sizes(pp=20, offset=20), 1, 512, images=sizes(pp=20))
     long = mimokit.plan(many)
-    assert "… the first 12 of 1,653" in long._repr_html_()
+    assert "the first 84 of 1,653 units" in long._repr_html_()
     assert len(long._repr_html_()) < 120_000
     assert len(str(long).splitlines()) < 130
 

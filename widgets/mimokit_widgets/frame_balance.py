@@ -10,11 +10,12 @@ from typing import Any
 import traitlets
 
 from mimokit.planning.frames import FrameForecast, FramePlan
+from mimokit.planning.report.frames import frame_section
 from mimokit.planning.types import LayoutPlan
+from mimokit.tables import html_sections
 from mimokit_widgets._alive import Answers, alive, asked
 from mimokit_widgets._widget import ByIdentity, PersistentWidget
 from mimokit_widgets.modules import joined_modules, joined_styles
-from mimokit_widgets.view_models.frame_loads import frame_loads_html
 from mimokit_widgets.view_models.frame_question import (
     TEXTS,
     FrameQuestion,
@@ -119,7 +120,8 @@ class FrameBalance(PersistentWidget):
         answer = self._session.found
         assert answer is not None, "the first question has an answer"
         said = f"<div>{escape(self.problem)}</div>" if self.problem else ""
-        return alive(ENTRY, self, self._answers(), f"{said}{frame_loads_html(answer)}")
+        table = html_sections([frame_section(answer.batch)])
+        return alive(ENTRY, self, self._answers(), said + table)
 
     def _answers(self) -> Answers:
         """Return what a saved page is asked: the same frames under another planner."""

@@ -15,6 +15,7 @@ from mimokit.config import ConfigError
 from mimokit.planning.report.weights import sections
 from mimokit.planning.weights import WeightDirectory, WeightPlan, WeightPlanner, read_directory
 from mimokit.planning.weights.directory import refused
+from mimokit.tables import html_sections
 from mimokit.units import counted, shown
 from mimokit_widgets._alive import Answers, alive, asked
 from mimokit_widgets._widget import ByIdentity, PersistentWidget
@@ -162,7 +163,7 @@ class WeightMap(PersistentWidget):
 
     def _in_html(self) -> str:
         said = f"<div>{escape(self.problem)}</div>" if self.problem else ""
-        tables = "".join(section.to_html() for section in sections(self.plan))
+        tables = html_sections(sections(self.plan))
         return alive(ENTRY, self, self._answers(), said + tables)
 
     def _answers(self) -> Answers:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from html import escape
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import numpy as np
 from mimokit.experiment.culprit.first import Measured
 from mimokit.experiment.culprit.whole import Array, OnRank, assembled
 from mimokit.planning.seams import BRIDGE, PROJECTOR, ROWS, Integers, Seam, SeamPhase
-from mimokit.tables import Report, Section, html_table
+from mimokit.tables import Report, Section
 from mimokit.units import counted
 
 COLUMNS = ("step", "phase", "module", "seams", "largest", "allowed", "at")
@@ -280,11 +279,6 @@ class CulpritReport(Report):
             left_out = self.not_compared[0]
             name = _end(left_out.operation, 0)
             yield ["", "not compared", left_out.module, str(len(self.not_compared)), "", "", name]
-
-    def _repr_html_(self) -> str:
-        mark = "✔" if self.passed else "✘"
-        table = html_table(COLUMNS, list(self._rows()))
-        return f"{table}<p>{mark} {escape(self.verdict)}</p>"
 
 
 _ROUNDED = "a rounding of the weights changes it by"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from mimokit.extras.foreign_loops.recording import (
     RecordedPart,
     read_recording,
 )
-from mimokit.tables import Report, Section, html_table
+from mimokit.tables import Report, Section
 from mimokit.units import counted
 
 COLUMNS = ("step", "call", "phase", "tensors", "largest", "at")
@@ -183,9 +182,6 @@ class RecordingComparison(Report):
             numbers = [str(step + 1), str(call + 1), phase, str(len(tensors))]
             at = f"{first.key[3]} ← first" if first in tensors and first else worst.key[3]
             yield [*numbers, f"{worst.difference:.1e}", at]
-
-    def _repr_html_(self) -> str:
-        return f"{html_table(COLUMNS, list(self._rows()))}<p>{escape(self.verdict)}</p>"
 
 
 _WORDS = {

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from html import escape
 from itertools import islice
 from typing import Any
 
-from mimokit.tables import Report, Section, html_table
+from mimokit.tables import Report, Section
 
 COLUMNS = ("claim", "shown for", "faults")
 
@@ -79,7 +78,3 @@ class PlanProof(Report):
     def _rows(self) -> Iterator[list[str]]:
         for claim in self.claims:
             yield [claim.name, claim.shown_for, str(len(claim.faults)) if claim.faults else "none"]
-
-    def _repr_html_(self) -> str:
-        mark = "✔" if self.passed else "✘"
-        return f"{html_table(COLUMNS, list(self._rows()))}<p>{mark} {escape(self.verdict)}</p>"

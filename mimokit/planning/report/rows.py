@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -109,6 +109,7 @@ def rejection(problems: Iterable[Problem]) -> str:
 def module_section(plan: LayoutPlan) -> Section:
     """Return a row per module, and the options of optimizers that are not those of the run."""
     rows = []
+    hues = module_hues(plan.modules)
     for name, ranks in plan.modules.items():
         batch = plan.batch.modules[name]
         sizes = (getattr(ranks, CONFIG_FIELDS[axis]) for axis in SHOWN_AXES)
@@ -122,7 +123,8 @@ def module_section(plan: LayoutPlan) -> Section:
                 loads if loads != span_text(ranks.ranks) else "all",
             )
         )
-    return Section("Modules", MODULE_HEADINGS, rows, _optimizer_sentences(plan))
+    colors = [[hues[name]] for name in plan.modules]
+    return Section("Modules", MODULE_HEADINGS, rows, _optimizer_sentences(plan), colors)
 
 
 def _optimizer_sentences(plan: LayoutPlan) -> list[str]:
@@ -153,9 +155,11 @@ def bridge_section(plan: LayoutPlan) -> Section:
     return Section("Bridges, per micro-batch", headings, rows, reasons)
 
 
-def pipeline_section(pipeline: PipelinePlan) -> Section:
+def pipeline_section(pipeline: PipelinePlan, hues: Mapping[str, str]) -> Section:
     """Return a row per stage under one line about the whole pipeline."""
-    return Section(_pipeline_title(pipeline), PIPELINE_HEADINGS, pipeline_rows(pipeline))
+    colors = [[hues[stage.module]] for stage in pipeline.graph.stages[:STAGES_SHOWN]]
+    heading = _pipeline_title(pipeline)
+    return Section(heading, PIPELINE_HEADINGS, pipeline_rows(pipeline), colors=colors)
 
 
 def _pipeline_title(pipeline: PipelinePlan) -> str:

@@ -218,7 +218,8 @@ def _search(session: Session, plan: LayoutPlan) -> dict[str, Any]:
 
 
 def _pipeline(plan: LayoutPlan, pipeline: PipelinePlan) -> dict[str, Any]:
-    colors, section = module_colors(plan.modules), pipeline_section(pipeline)
+    colors = module_colors(plan.modules)
+    section = pipeline_section(pipeline, colors)
     group, sentence = of_stages(pipeline)
     return {
         "title": section.heading,

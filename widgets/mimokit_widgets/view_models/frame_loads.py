@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import Any
 
 import numpy as np
 
-from mimokit.planning.report.html import frames_to_html
 from mimokit.units import bytes_text, counted, seconds_text, span_text
 from mimokit_widgets.view_models.frame_question import (
     TEXTS,
@@ -24,8 +22,6 @@ LABELS = {
     "none": "none",
 }
 """Of planners, as on their buttons."""
-FIXED = "rgba(128,128,128,.8)"
-BEFORE, KEPT, RECEIVED = "rgba(128,128,128,.45)", "#0072B2", "#56B4E9"
 
 
 def frame_fields(question: FrameQuestion) -> dict[str, Any]:
@@ -138,41 +134,4 @@ def _in_words(answer: FrameAnswer) -> str:
         f"Encoder time of {counted(len(answer.counts), 'rank')}: as read at most "
         f"{seconds_text(max(forecast.before))}, with the planner at most "
         f"{seconds_text(max(forecast.after))}."
-    )
-
-
-def frame_loads_html(answer: FrameAnswer) -> str:
-    """Return the loads as bars and a table without scripts, for a saved notebook."""
-    picture, _ = frame_loads(answer)
-    bars = "".join(_bars(rank, picture["fixed"]) for rank in picture["ranks"])
-    key = "".join(
-        f'<span style="margin-right:1.2em"><i style="display:inline-block;width:.8em;height:.8em;'
-        f'background:{color};margin-right:.4em"></i>{escape(word)}</span>'
-        for color, word in (
-            (FIXED, "whatever is encoded"), (BEFORE, "as read"), (KEPT, "encoded where read"),
-            (RECEIVED, "encoded for others"),
-        )
-    )  # fmt: skip
-    return (
-        '<div style="font-size:.9em;line-height:1.4;color:inherit;max-width:70em">'
-        f'<div role="img" aria-label="{escape(picture["words"], quote=True)}">{key}{bars}</div>'
-        f"{frames_to_html(answer.batch)}</div>"
-    )
-
-
-def _bars(rank: dict[str, Any], fixed: float) -> str:
-    def bar(*parts: tuple[float, str]) -> str:
-        cells = "".join(
-            f'<i style="display:inline-block;height:.55em;width:{100 * share:.2f}%;'
-            f'background:{color}"></i>'
-            for share, color in parts
-        )
-        return f'<div style="line-height:.6em;white-space:nowrap">{cells}</div>'
-
-    before = bar((fixed, FIXED), (rank["before"], BEFORE))
-    after = bar((fixed, FIXED), (rank["kept"], KEPT), (rank["received"], RECEIVED))
-    return (
-        f'<div style="display:flex;gap:.6em;margin:.2em 0" title="{escape(rank["title"])}">'
-        f'<span style="width:4em;text-align:right">rank {escape(rank["label"])}</span>'
-        f'<div style="flex:1;max-width:36em">{before}{after}</div></div>'
     )
