@@ -8,6 +8,7 @@ from typing import Any
 
 import altair as alt
 
+from mimokit.architecture.tensor_cut import Span
 from mimokit.charts import _palette
 from mimokit.charts._axes import TEXT_WIDTH, inline, layered, ranks, titled
 from mimokit.planning.weights import RankWeights, SlicedTensor, WeightPlan, sliced_tensors
@@ -18,6 +19,8 @@ PANEL, BETWEEN = 126, 14
 MOST_LINES = 48
 """Ranks up to which each has a line with its number; more of them have thinner lines."""
 MOST_NAMED_STAGES = 8
+FADED = 0.25
+"""Opacity of what does not belong to the rank that is pointed at."""
 CELL, GAP, VECTOR = 26, 6, 10
 """Pixels of a matrix's height, between tensors, and of the height of one with one dimension."""
 
@@ -28,15 +31,22 @@ def weight_map(plan: WeightPlan) -> alt.VConcatChart:
     Above, the layers, heads and rows of the vocabulary of each rank. Below, a tensor of each kind
     as a rectangle, with a column for each pipeline stage: its rows and columns are those of the
     file. A tensor of one dimension is a thin line. A colour is a place in the tensor parallel
-    group; grey is what several of its ranks hold.
+    group; grey is what several of its ranks hold. A rank that is pointed at has its slices lit.
     """
     tensors = sliced_tensors(plan)
     sizes = f"TP {plan.tensor_parallel}, PP {plan.pipeline_parallel}"
-    panels = _held(plan)
+    spans = _held(plan)
+    # One parameter for all panels would be one per panel, with a warning of altair's.
+    pointers = [f"pointer_{place}" for place in range(len(spans))]
+    lit = " || ".join(f"{pointer}.rank" for pointer in pointers)
+    panels = [
+        _panel(plan, name, of_ranks, pointer, lit)
+        for pointer, (name, of_ranks) in zip(pointers, spans.items(), strict=True)
+    ]
     stages = alt.hconcat(*panels, spacing=BETWEEN)
     width = len(panels) * (PANEL + BETWEEN) - BETWEEN
     return titled(
-        alt.vconcat(stages, _sliced(plan, tensors, width), spacing=22),
+        alt.vconcat(stages, _sliced(plan, tensors, width, lit), spacing=22),
         f"Weights of {plan.model_type}, {sizes}",
         _subtitle(plan),
         f"Weights of {plan.model_type} on {counted(len(plan.ranks), 'rank')}, {sizes}",
@@ -50,29 +60,31 @@ def _subtitle(plan: WeightPlan) -> str:
     return f"{said}; vocabulary {plan.vocab_size:,} padded to {plan.padded_vocab_size:,}"
 
 
-def _held(plan: WeightPlan) -> list[alt.LayerChart]:
-    """Return the panels with a line per rank."""
-    panels: dict[str, list[tuple[int, int] | None]] = {
+def _held(plan: WeightPlan) -> dict[str, list[Span | None]]:
+    """Return name of a panel -> what each rank holds."""
+    held: dict[str, list[Span | None]] = {
         "layers": [rank.layers for rank in plan.ranks],
         "query heads": [rank.query_heads for rank in plan.ranks],
         "query groups": [rank.query_groups for rank in plan.ranks],
     }
     if plan.vocab_size is not None:
-        panels["rows of the vocabulary"] = [_vocab(rank) for rank in plan.ranks]
-    return [
-        _panel(plan, name, spans, first=not place)
-        for place, (name, spans) in enumerate(panels.items())
-    ]
+        held["rows of the vocabulary"] = [_vocab(rank) for rank in plan.ranks]
+    return held
 
 
-def _vocab(rank: RankWeights) -> tuple[int, int] | None:
-    """Return the rows of the vocabulary of a rank, if its stage holds an embedding or the head."""
+def _vocab(rank: RankWeights) -> Span | None:
     return rank.vocab if rank.holds_vocabulary else None
 
 
 def _panel(
-    plan: WeightPlan, name: str, spans: Sequence[tuple[int, int] | None], *, first: bool
+    plan: WeightPlan, name: str, spans: Sequence[Span | None], pointer: str, lit: str
 ) -> alt.LayerChart:
+    """Return a line per rank.
+
+    Args:
+        pointer: name of what is set to the rank under the pointer.
+        lit: expression of that rank as a list, in whichever panel it is.
+    """
     few = len(spans) <= MOST_LINES
     colors = _palette.place_colors(plan.tensor_parallel)
     last = max((span[1] for span in spans if span), default=1)
@@ -90,18 +102,23 @@ def _panel(
         for rank, span in enumerate(spans)
         if span is not None
     ]
-    y = ranks() if few and first else alt.Y("rank:O", axis=None)
+    y = ranks() if few and lit.startswith(pointer) else alt.Y("rank:O", axis=None)
     base = alt.Chart(inline(rows)).encode(
-        y=y.scale(domain=list(range(len(spans))), paddingInner=0.15),
-        tooltip=["rank:Q", alt.Tooltip("holds:N", title=name)],
+        y=y.scale(domain=list(range(len(spans))), paddingInner=0.15)
     )
-    bars = base.mark_bar(cornerRadius=2).encode(
+    pointed_at = alt.selection_point(
+        name=pointer, fields=["rank"], on="pointerover", clear="pointerout"
+    )
+    bars = base.mark_bar(cornerRadius=2).add_params(pointed_at).encode(
         x=alt.X(
             "start:Q", title=name, scale=alt.Scale(domain=[0, last], nice=False),
             axis=alt.Axis(grid=False, tickCount=3, format=",d", values=[0, last]),
         ),
         x2="stop:Q",
         fill=alt.Fill("color:N", scale=None),
+        opacity=_lit(f"datum.rank == ({lit})[0]", lit),
+        # Only what has a tool tip hides what is below it from the pointer.
+        tooltip=["rank:Q", alt.Tooltip("holds:N", title=name)],
     )  # fmt: skip
     panel: alt.LayerChart = layered(bars, *(_texts(base) if few else [])).properties(
         width=PANEL,
@@ -110,8 +127,7 @@ def _panel(
     return panel
 
 
-def _text_places(span: tuple[int, int], last: int) -> dict[str, str]:
-    """Return the text of a bar in it if it fits, else on the side with more room."""
+def _text_places(span: Span, last: int) -> dict[str, str]:
     text = samples_text(span)
     if len(text) * TEXT_WIDTH < PANEL * (span[1] - span[0]) / last:
         return {"inside": text, "behind": "", "before": ""}
@@ -130,8 +146,13 @@ def _texts(base: alt.Chart) -> list[alt.Chart]:
     ]
 
 
-def _sliced(plan: WeightPlan, tensors: Sequence[SlicedTensor], width: int) -> alt.LayerChart:
-    """Return a tensor of every kind as a rectangle, in a column for its stage."""
+def _lit(test: str, lit: str) -> Any:
+    return alt.condition(f"!({lit}) || {test}", alt.value(1), alt.value(FADED))
+
+
+def _sliced(
+    plan: WeightPlan, tensors: Sequence[SlicedTensor], width: int, lit: str
+) -> alt.LayerChart:
     names = list(dict.fromkeys(tensor.name for tensor in tensors))
     whole = {tensor.name: tensor for tensor in tensors}
     labels = [f"{name}  {whole[name].shape_text}" for name in names]
@@ -165,6 +186,7 @@ def _sliced(plan: WeightPlan, tensors: Sequence[SlicedTensor], width: int) -> al
             y=y,
             y2="bottom:Q",
             fill=alt.Fill("color:N", scale=None),
+            opacity=_lit(f"indexof(datum.holders, ({lit})[0]) >= 0", lit),
             tooltip=["tensor:N", "layers:N", "files:N", "rows:N", "columns:N", "ranks:N"],
         )
     ).properties(
@@ -205,6 +227,7 @@ def _bands(plan: WeightPlan, tensor: SlicedTensor, line: int) -> Iterator[dict[s
             "rows": samples_text(part.rows),
             "columns": "all" if part.columns is None else samples_text(part.columns),
             "ranks": span_text(part.ranks),
+            "holders": list(part.ranks),
             "left": tensor.stage + 0.02 + 0.96 * left,
             "right": tensor.stage + 0.02 + 0.96 * right,
             "top": line + 0.5 + high * (top - 0.5),

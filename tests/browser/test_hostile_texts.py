@@ -29,7 +29,6 @@ from mimokit_widgets import (
     SweepMonitor,
     TimelineView,
     TrafficMap,
-    WeightMap,
 )
 from tests.analysis.planted_runs import Planted, write_run
 from tests.charts.fakes import samples
@@ -37,7 +36,6 @@ from tests.charts.plans import plan
 from tests.charts.test_charts import REPORT
 from tests.experiment.culprit.reports import CULPRIT
 from tests.layouts_apart import apart_config
-from tests.sparse_weights import small_checkpoint
 from tests.widgets.fake_cluster import FakeCluster, other_values
 from tests.widgets.fake_run import FakeRun
 from tests.widgets.fake_sweep import FakeSweep
@@ -118,17 +116,14 @@ def test_names_in_reports(browser_page: Page, tmp_path: Path) -> None:
         assert looked_at(browser_page, tmp_path, [report._repr_html_()]) == NOTHING
 
 
-@pytest.mark.parametrize("view", ["traffic", "planner", "found", "weights"])
+@pytest.mark.parametrize("view", ["traffic", "planner", "found"])
 def test_names_in_the_state_of_views(browser_page: Page, tmp_path: Path, view: str) -> None:
     """Their Python takes no such name: what their scripts do with one."""
-    name = MODULE
-    if view == "weights":
-        name, shown = "lm_head", WeightMap(small_checkpoint(tmp_path, "llama"), tensor_parallel=2)
-    elif view == "found":
+    if view == "found":
         shown = ParetoView(mimokit.search(PRESET, gpus=16), LayoutPlanner())
     else:
         shown = {"traffic": TrafficMap, "planner": LayoutPlanner}[view](PRESET)
-    page = renamed_in_state(shown._in_html(), name)
+    page = renamed_in_state(shown._in_html(), MODULE)
     found = looked_at(browser_page, tmp_path, [page])
     assert found | {"shown": True} == NOTHING
     assert found["shown"] == (view != "traffic"), "which has names on its canvas"

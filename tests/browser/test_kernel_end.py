@@ -24,12 +24,10 @@ from mimokit_widgets import (
     SweepMonitor,
     TimelineView,
     TrafficMap,
-    WeightMap,
 )
 from tests.analysis.planted_runs import Planted, write_run
 from tests.browser.view_page import shown
 from tests.layouts_apart import apart_config
-from tests.sparse_weights import small_checkpoint
 from tests.widgets.fake_cluster import FakeCluster
 from tests.widgets.fake_run import FakeRun
 from tests.widgets.fake_sweep import FakeSweep
@@ -65,7 +63,7 @@ def test_every_widget_says_that_its_kernel_has_ended(browser_page: Page, tmp_pat
     views = [
         RankMap(PRESET), BatchSplit(PRESET), TrafficMap(PRESET), LayoutPlanner(PRESET),
         ParetoView(mimokit.search(PRESET, gpus=8), LayoutPlanner()), FrameBalance("4 2 1", ranks=2),
-        WeightMap(small_checkpoint(tmp_path / "weights", "llama")), RunsView(run),
+        RunsView(run),
         TimelineView(plan=mimokit.plan(config)), ScheduleView(), StepperView(stepper),
         SweepMonitor(FakeSweep("one")), LiveMonitor(FakeRun()),
     ]  # fmt: skip

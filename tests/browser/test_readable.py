@@ -26,14 +26,12 @@ from mimokit_widgets import (
     SweepMonitor,
     TimelineView,
     TrafficMap,
-    WeightMap,
 )
 from tests.analysis.planted_runs import Planted, write_run
 from tests.browser.notebook_page import SCREENSHOTS
 from tests.browser.readable import unreadable, watched
 from tests.charts.fakes import samples
 from tests.layouts_apart import apart_config
-from tests.sparse_weights import small_checkpoint
 from tests.widgets.fake_cluster import FakeCluster
 from tests.widgets.fake_run import FakeRun
 from tests.widgets.fake_sweep import sweep_in_progress
@@ -119,7 +117,6 @@ def others(tmp_path_factory: pytest.TempPathFactory) -> str:
     widgets: list[Any] = [
         StepperView(stepper),
         FrameBalance("64 60 48 32 8 4 2 1 16 1 1 1 4 4 2 2", ranks=8),
-        WeightMap(small_checkpoint(folder, "llama", files=2), tensor_parallel=2),
         ParetoView(mimokit.search(PRESET, gpus=8), LayoutPlanner(PRESET)),
         SweepMonitor(sweep_in_progress(folder)),
         TimelineView(plan=plan),

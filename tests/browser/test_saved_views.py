@@ -19,12 +19,10 @@ from mimokit_widgets import (
     StepperView,
     TimelineView,
     TrafficMap,
-    WeightMap,
 )
 from mimokit_widgets.notebooks.page import external_references
 from tests.browser.notebook_page import SCREENSHOTS
 from tests.layouts_apart import apart_config
-from tests.sparse_weights import small_checkpoint
 from tests.widgets.fake_cluster import FakeCluster, other_values
 
 PRESET = "preset:llava_7b_colocated"
@@ -95,9 +93,7 @@ def test_plan_views_and_the_planner_stay_alive(browser_page: Page, tmp_path: Pat
     expect(ranks.locator("canvas")).to_be_visible()
 
 
-def test_frames_weights_steps_and_what_was_found_stay_alive(
-    browser_page: Page, tmp_path: Path
-) -> None:
+def test_frames_steps_and_what_was_found_stay_alive(browser_page: Page, tmp_path: Path) -> None:
     stepper = Stepper(FakeCluster(other_values), apart_config((1, 1, 4), (2, 1, 2), 2))
     steps = StepperView(stepper)
     stepper.next(5)
@@ -105,30 +101,17 @@ def test_frames_weights_steps_and_what_was_found_stay_alive(
     steps.opened = "microbatch.0.output.tensor"
     views: dict[str, Any] = {
         "frames": FrameBalance("64 64 48 32 8 4 2 1", ranks=4),
-        "weights": WeightMap(small_checkpoint(tmp_path, "llama", files=2), tensor_parallel=2),
         "steps": steps,
         "found": ParetoView(mimokit.search(PRESET, gpus=16), LayoutPlanner()),
     }
     errors = opened(browser_page, views, tmp_path)
-    frames, weights, stepped, found = (
-        browser_page.locator(f"#{name} .mimokit").first for name in views
-    )
+    frames, stepped, found = (browser_page.locator(f"#{name} .mimokit").first for name in views)
     frames.get_by_role("radio", name="LPT").check(force=True)
     views["frames"].ask(planner="lpt")
     expect(frames.locator(".sentence")).to_have_text(views["frames"]._picture["sentence"])
     frames.get_by_role("slider").first.press("ArrowUp")
     expect(frames.locator(".kernel-ended")).to_have_text(WITHOUT_KERNEL)
     expect(frames.get_by_role("slider").first).to_have_attribute("aria-valuenow", "64")
-
-    weights.get_by_role("radio", name="4", exact=True).first.check(force=True)
-    expect(weights.locator(".ranks button")).to_have_count(4)
-    weights.get_by_role("radiogroup", name="PP").get_by_role("radio", name="2", exact=True).check(
-        force=True
-    )
-    expect(weights.locator(".ranks button")).to_have_count(8)
-    weights.locator(".ranks button").nth(3).click()
-    expect(weights.locator(".said")).to_contain_text("Rank 3")
-    expect(weights.locator(".kernel-ended")).to_be_hidden()
 
     expect(stepped.locator(".tensor-view canvas.cells")).to_be_visible()
     stepped.get_by_role("button", name="‹ Back").click()

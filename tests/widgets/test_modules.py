@@ -25,7 +25,6 @@ ENTRIES = (
     "stepper.js",
     "timeline_view.js",
     "sweep_monitor.js",
-    "weight_map.js",
 )
 DECLARED = re.compile(
     r"^(?:export )?(?:async )?(?:function|class|const|let) (\w+|\[[\w, ]+\]|\{[\w, ]+\})",
