@@ -30,7 +30,8 @@ class Section:
         columns: none where there is a heading alone.
         rows: texts per column.
         colors: of each row those of its cells, from the first on, as #rrggbb or empty.
-        aligned: columns whose letters are equally wide, on one line.
+        unwrapped: columns whose texts stay on one line.
+        aligned: of those, the ones whose letters are equally wide.
     """
 
     heading: str
@@ -38,6 +39,7 @@ class Section:
     rows: Sequence[Sequence[str]] = ()
     sentences: Sequence[str] = ()
     colors: Sequence[Sequence[str]] = ()
+    unwrapped: Collection[str] = ()
     aligned: Collection[str] = ()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -51,8 +53,10 @@ class Section:
         from rich.text import Text
 
         table = rich_table(self.heading, self.columns)
-        for column, name in zip(table.columns, self.columns, strict=True):
-            column.no_wrap = name in self.aligned
+        for place, name in enumerate(self.columns):
+            if name in self.unwrapped:  # its heading may wrap
+                longest = max((len(row[place]) for row in self.rows), default=0)
+                table.columns[place].min_width = longest
         for row, colors in zip_longest(self.rows, self.colors, fillvalue=()):
             cells = zip_longest(row, colors, fillvalue="")
             table.add_row(*(Text(text, style=color) for text, color in cells))
@@ -67,6 +71,7 @@ class Section:
                 self.rows,
                 heading=self.heading,
                 colors=self.colors,
+                unwrapped=self.unwrapped,
                 aligned=self.aligned,
             )
         said = "".join(f'<p style="{_SAID}">{escape(each)}</p>' for each in self.sentences)
@@ -155,19 +160,19 @@ def html_table(
     *,
     heading: str = "",
     colors: Sequence[Sequence[str]] = (),
-    aligned: Collection[str] = (),
     unwrapped: Collection[str] = (),
+    aligned: Collection[str] = (),
 ) -> str:
     """Return a table in HTML with the colours of the page it is on. Texts are escaped.
 
     Args:
         rows: texts per column.
-        colors, aligned: as of a `Section`.
-        unwrapped: the columns whose texts stay on one line.
+        colors, unwrapped, aligned: as of a `Section`.
     """
-    cell, lines = _CELL + _INDENTED * bool(colors), {*unwrapped, *aligned}
+    cell = _CELL + _INDENTED * bool(colors)
     styles = [
-        f"{cell}{_ALIGNED * (name in aligned)}{_UNWRAPPED * (name in lines)}" for name in columns
+        f"{cell}{_ALIGNED * (name in aligned)}{_UNWRAPPED * (name in unwrapped)}"
+        for name in columns
     ]
     head = "".join(
         f'<th scope="col" style="{style};font:inherit;font-weight:600">{escape(name)}</th>'

@@ -133,10 +133,8 @@ def search(
     if as_json:
         typer.echo(json.dumps(result.to_json()))
     else:
-        from mimokit.layout_search import result_to_rich
-
         to = console()
-        to.print(result_to_rich(result, top))
+        to.print(*result.sections(top), sep="")
         to.print(result.explain(), markup=False, highlight=False)
     if form is not None:
         with refusals():

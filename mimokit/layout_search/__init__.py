@@ -1,7 +1,7 @@
 """Search all layouts of a model for the best one."""
 
 from mimokit.layout_search.constraints import DIMENSIONS, MODES, Constraints, Objective
-from mimokit.layout_search.result import SearchResult, result_to_rich
+from mimokit.layout_search.result import SearchResult
 from mimokit.layout_search.search import SearchProgress, search
 from mimokit.layout_search.task import ModelSource, SearchTask, resolve_source
 from mimokit.layout_search.why_not import WhyNot
@@ -17,6 +17,5 @@ __all__ = [
     "SearchTask",
     "WhyNot",
     "resolve_source",
-    "result_to_rich",
     "search",
 ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 from mimokit.layout_search.explain import explain
@@ -13,12 +12,11 @@ from mimokit.layout_search.why_not import WhyNot, why_not
 from mimokit.prediction import Layout, Prediction
 from mimokit.prediction.band import is_tie
 from mimokit.prediction.verdict import DOLLARS, MEASURES, verdict_of, verdict_texts
-from mimokit.tables import html_table, rich_table
+from mimokit.tables import Report, Section
 from mimokit.units import GIB, counted, seconds_text
 
 if TYPE_CHECKING:
     import pandas as pd
-    from rich.console import Group
 
 
 SECONDS, *_OTHERS = MEASURES
@@ -31,7 +29,7 @@ _WHY = ("reason", "how many")
 
 
 @dataclass(frozen=True)
-class SearchResult:
+class SearchResult(Report):
     """What a search found.
 
     Attributes:
@@ -122,11 +120,29 @@ class SearchResult:
             "ties": len(self.ties),
         }
 
-    def __rich__(self) -> Group:
-        return result_to_rich(self)
-
-    def _repr_html_(self) -> str:
-        return result_to_html(self)
+    def sections(self, rows: int = ROWS) -> tuple[Section, ...]:
+        """Return the best layouts as tables, and why others were dropped."""
+        shown = columns_of(self)
+        figures = [COLUMNS.index(name) for name in shown if name != "layout"]
+        best = [row_of(prediction) for prediction in self.top(rows)]
+        numbered = list(enumerate(best, start=1))
+        headings = tuple(COLUMNS[index] for index in figures)
+        return (
+            Section(title(self), sentences=[*self.cut, *self.best.supposed]),
+            # Beside the figures a layout would have the width of a word in a terminal.
+            Section(
+                "Best layouts",
+                ("", *headings),
+                [[str(number), *(row[index] for index in figures)] for number, row in numbered],
+                unwrapped=headings,
+            ),
+            Section(
+                "",
+                ("", "layout"),
+                [[str(number), row[COLUMNS.index("layout")]] for number, row in numbered],
+            ),
+            Section("Dropped", _WHY, _reasons(self)),
+        )
 
 
 def _row(prediction: Prediction) -> dict[str, Any]:
@@ -181,54 +197,6 @@ def title(result: SearchResult) -> str:
         f"{counted(result.evaluated, 'layout')} evaluated in {result.seconds:.1f} s, "
         f"{result.fitting:,} fit{end}"
     )
-
-
-def result_to_rich(result: SearchResult, rows: int = ROWS) -> Group:
-    """Return what `rich` prints for a search."""
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
-    table = rich_table("Best layouts", ("",))
-    # Beside the figures a layout would have the width of a word in a terminal.
-    layouts = Table.grid("", "", padding=(0, 2, 0, 0))
-    shown = columns_of(result)
-    figures = [COLUMNS.index(name) for name in shown if name != "layout"]
-    top = [row_of(prediction) for prediction in result.top(rows)]
-    for index in figures:
-        widest = max((len(row[index]) for row in top), default=0)
-        table.add_column(COLUMNS[index], min_width=widest)  # a heading may wrap, a figure not
-    for number, row in enumerate(top, start=1):
-        table.add_row(str(number), *(Text(row[index]) for index in figures))
-        layouts.add_row(str(number), Text(row[COLUMNS.index("layout")]))
-    why = rich_table("Dropped", _WHY, _reasons(result))
-    why.columns[1].justify = "right"
-    cut = [Text(sentence, style="yellow") for sentence in result.cut]
-    return Group(Text(title(result), style="bold"), *cut, table, layouts, Text(), why)
-
-
-def result_to_html(result: SearchResult, rows: int = ROWS) -> str:
-    """Return a search as one `<div>`."""
-    columns = columns_of(result)
-    table = html_table(
-        columns,
-        [
-            [
-                cell
-                for name, cell in zip(COLUMNS, row_of(prediction), strict=True)
-                if name in columns
-            ]
-            for prediction in result.top(rows)
-        ],
-        heading="Best layouts",
-        unwrapped=[name for name in columns if name != "layout"],
-    )
-    notes = (*result.cut, *result.best.supposed)
-    cut = "".join(f"<div>{escape(sentence)}</div>" for sentence in notes)
-    why = html_table(_WHY, _reasons(result), heading="Dropped", unwrapped=_WHY[1:])
-    style = "font-size:.9em;line-height:1.4;color:inherit;max-width:80em;overflow-x:auto"
-    head = f'<div style="font-weight:600">{escape(title(result))}</div>'
-    return f'<div style="{style}">{head}{cut}{table}{why}</div>'
 
 
 def _reasons(result: SearchResult) -> list[tuple[str, str]]:

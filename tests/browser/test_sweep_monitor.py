@@ -48,7 +48,6 @@ def test_a_sweep_is_followed_steered_and_kept(
     file.write_text(to_page(notebook.save(), "sweep"), encoding="utf-8")
     assert external_references(file.read_text(encoding="utf-8")) == []
     browser_page.goto(file.as_uri())
-    kept = browser_page.locator(".mimokit-sweep")
-    expect(kept.get_by_text("rank 2 raised KeyError: <'image'> in step 7")).to_be_visible()
-    expect(kept.get_by_text("Sweep ended")).to_be_visible()
+    expect(browser_page.get_by_text("rank 2 raised KeyError: <'image'> in step 7")).to_be_visible()
+    expect(browser_page.get_by_text("Sweep ended")).to_be_visible()
     browser_page.screenshot(path=SCREENSHOTS / "sweep_kept.png")

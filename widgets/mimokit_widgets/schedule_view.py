@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from html import escape
 from typing import Any
 
 import traitlets
 
+from mimokit.tables import html_table
 from mimokit_widgets._alive import alive
 from mimokit_widgets._widget import PersistentWidget
 from mimokit_widgets.modules import joined_modules, joined_styles
@@ -58,8 +58,5 @@ class ScheduleView(PersistentWidget):
             setattr(self, name, int(content["value"]))
 
     def _in_html(self) -> str:
-        rows = "".join(
-            f"<tr><td>{escape(each['name'])}</td><td>{escape(each['said'])}</td></tr>"
-            for each in self._schedules
-        )
-        return alive(ENTRY, self, {}, f"<table><tbody>{rows}</tbody></table>")
+        rows = [(each["name"], each["said"]) for each in self._schedules]
+        return alive(ENTRY, self, {}, html_table(("schedule", "of the step"), rows))

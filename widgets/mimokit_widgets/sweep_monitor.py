@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 import traitlets
 
 from mimokit.experiment.sweeps.records import ExperimentRecord
+from mimokit.tables import html_sections
 from mimokit_widgets._widget import EndOfCell, PersistentWidget
 from mimokit_widgets.modules import joined_modules, joined_styles
 from mimokit_widgets.view_models.sweep_rows import (
     COLUMNS,
     Medians,
     sweep_head,
-    sweep_html,
     sweep_rows,
+    sweep_section,
 )
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ class SweepMonitor(PersistentWidget):
             self._end_of_cell.forget()
 
     def _in_html(self) -> str:
-        return sweep_html(self._shown, joined_styles(*STYLES))
+        return html_sections([sweep_section(self._shown)])
 
     def _on_message(self, _: Any, content: Mapping[str, Any], __: Any) -> None:
         """Do what a button asks for; what goes wrong becomes a sentence in the view."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from mimokit.charts.timeline.groups import drawn_timeline
 from mimokit.charts.timeline.spans import spans_in_words
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction import PredictedTimeline
+from mimokit.tables import html_table
 from mimokit_widgets._alive import alive
 from mimokit_widgets._widget import PersistentWidget
 from mimokit_widgets.modules import joined_modules, joined_styles
@@ -76,8 +76,5 @@ class TimelineView(PersistentWidget):
         super().__init__(_timeline=drawn, **options)
 
     def _in_html(self) -> str:
-        rows = "".join(
-            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
-            for row in spans_in_words(self.groups, self._timeline["unit"])
-        )
-        return alive(ENTRY, self, {}, f"<table><tbody>{rows}</tbody></table>")
+        rows = spans_in_words(self.groups, self._timeline["unit"])
+        return alive(ENTRY, self, {}, html_table(("of", "lane", "work"), rows))

@@ -10,7 +10,6 @@ import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from mimokit.analysis.run_info import config_of
 from mimokit.config import ConfigError
 from mimokit.experiment.sweeps.records import NOT_DONE, ExperimentRecord, ExperimentStatus
 from mimokit.result_files import RunFile
+from mimokit.tables import Section
 from mimokit.units import listed, seconds_text
 
 if TYPE_CHECKING:
@@ -232,25 +232,10 @@ def _more(names: Sequence[str]) -> str:
     return f" and {len(names)} more" if names else ""
 
 
-def sweep_html(shown: Mapping[str, Any], styles: str) -> str:
-    """Return a sweep as HTML that needs no kernel and no scripts."""
-    head = shown["head"]
-    columns = "".join(f'<th scope="col">{escape(name)}</th>' for name in COLUMNS)
-    body = "".join(map(_html_row, shown["rows"]))
+def sweep_section(shown: Mapping[str, Any]) -> Section:
+    """Return the table of a sweep as a saved notebook shows it, and what went wrong."""
+    head, rows = shown["head"], shown["rows"]
     title = head["title"] if head["done"] else "Sweep, when this page was saved"
-    return (
-        f"<style>{styles}</style><div class='mimokit mimokit-sweep'><header><h3>{title}</h3>"
-        f"</header><p class='sentence'>{escape(head['sentence'])}</p>"
-        f"<div class='rows'><table><thead><tr>{columns}</tr></thead><tbody>{body}</tbody></table>"
-        "</div></div>"
-    )
-
-
-def _html_row(row: Mapping[str, Any]) -> str:
-    cells = "".join(f"<td>{escape(row['cells'][name])}</td>" for name in COLUMNS)
-    line = f"<tr class='{escape(row['status'])}'>{cells}</tr>"
-    if not row["message"]:
-        return line
-    status = escape(row["status"])
-    text = f"<td colspan='{len(COLUMNS)}'>{escape(row['message'])}</td>"
-    return f"{line}<tr class='message {status}'>{text}</tr>"
+    wrong = [f"{row['cells']['experiment']}: {row['message']}" for row in rows if row["message"]]
+    cells = [[row["cells"][name] for name in COLUMNS] for row in rows]
+    return Section(title, COLUMNS, cells, [head["sentence"], *wrong])
