@@ -67,7 +67,7 @@ def test_what_a_file_selects(tree: Path, changed: str, selected: set[str]) -> No
 def test_a_file_in_no_room_selects_what_is_there() -> None:
     assert [place for place in OTHERS.values() if not (ROOT / place).exists()] == []
     assert "tests/pages/test_links.py" in selected_by(["docs/start.md"])
-    assert "tests/charts/test_pareto.py" in selected_by(["mimokit/charts/_pareto.py"])
+    assert "tests/charts/test_pictures.py" in selected_by(["mimokit/charts/_proof.py"])
 
 
 def test_what_has_changed_since_main(tree: Path) -> None:

@@ -14,8 +14,6 @@ from mimokit.lazy import lazy_names
 if TYPE_CHECKING:
     from mimokit.charts._batch_split import batch_split as batch_split
     from mimokit.charts._batch_split import frame_balance as frame_balance
-    from mimokit.charts._compared_runs import compared_layouts as compared_layouts
-    from mimokit.charts._compared_runs import losses as losses
     from mimokit.charts._compared_runs import planned_and_measured as planned_and_measured
     from mimokit.charts._compared_runs import scaling as scaling
     from mimokit.charts._curves import accuracy as accuracy
@@ -28,12 +26,9 @@ if TYPE_CHECKING:
     from mimokit.charts._heat_maps import expert_load as expert_load
     from mimokit.charts._heat_maps import step_times as step_times
     from mimokit.charts._heat_maps import stragglers as stragglers
-    from mimokit.charts._memory import held_memory as held_memory
     from mimokit.charts._memory import memory_bars as memory_bars
     from mimokit.charts._memory import rank_memory as rank_memory
     from mimokit.charts._node_timeline import node_timeline as node_timeline
-    from mimokit.charts._pareto import pareto as pareto
-    from mimokit.charts._phases import module_phases as module_phases
     from mimokit.charts._phases import phases as phases
     from mimokit.charts._phases import step_parts as step_parts
     from mimokit.charts._pipeline_timeline import pipeline_timeline as pipeline_timeline
@@ -42,7 +37,6 @@ if TYPE_CHECKING:
     from mimokit.charts._report import report as report
     from mimokit.charts._seams import seams as seams
     from mimokit.charts._tensor_difference import tensor_difference as tensor_difference
-    from mimokit.charts._trace import trace_timeline as trace_timeline
     from mimokit.charts._weight_map import weight_map as weight_map
 else:
     _load, __dir__, __all__ = lazy_names(__name__, __file__)

@@ -10,7 +10,7 @@ import pandas as pd
 from mimokit.charts import _axes, _palette
 from mimokit.charts._axes import MOST_RANKS, inline, layered, need, records, titled
 from mimokit.prediction import Prediction
-from mimokit.units import GIB, MIB, counted, gib_text
+from mimokit.units import GIB, counted, gib_text
 
 COLUMNS = ("memory_peak", "memory_allocated")
 """The first one that was measured is shown."""
@@ -92,44 +92,7 @@ def rank_memory(ranks: pd.DataFrame, limit: float | None = None) -> alt.LayerCha
     )
 
 
-def held_memory(held: pd.DataFrame) -> alt.Chart:
-    """Return the memory that modules held in a run as stacked bars, next to what was predicted.
-
-    Args:
-        held: `Runs.held` of one run.
-    """
-    need(held, "held_memory", "module", "part", "measured", "predicted")
-    order = list(_palette.MEMORY_COLORS)
-    rows = [
-        {
-            "module": row["module"],
-            "part": row["part"],
-            "what": what,
-            "mib": row[what] / MIB,
-            "order": order.index(row["part"]),
-        }
-        for row in records(held)
-        for what in ("measured", "predicted")
-        if row[what] is not None
-    ]
-    bars = _axes.stacked(
-        rows,
-        alt.X("sum(mib):Q", title="MiB on the fullest rank of a module"),
-        alt.Y("what:N", title=None, sort=["measured", "predicted"]),
-        _axes.parts("part", rows, _palette.MEMORY_COLORS, columns=6),
-        ["module:N", "what:N", "part:N", alt.Tooltip("mib:Q", title="MiB", format=".3~g")],
-    ).encode(row=alt.Row("module:N", title=None, sort=list(dict.fromkeys(held["module"]))))
-    return titled(
-        bars,
-        "Memory held",
-        "weights, gradients, states of optimizers, and the most that autograd kept in a step",
-        f"Measured and predicted memory of {counted(held['module'].nunique(), 'module')}",
-        height=alt.Step(26),
-    )
-
-
 def _limit(gib: float, text: str) -> tuple[alt.Chart, alt.Chart]:
-    """Return a line with a text next to it."""
     limit = alt.Chart(inline([{"gib": gib, "text": text}]))
     line = limit.mark_rule(color=_palette.ACCENT, strokeWidth=2).encode(x="gib:Q")
     label = limit.mark_text(align="right", dx=-5, y=0, dy=-7, color=_palette.TEXT, fontSize=11)

@@ -11,9 +11,8 @@ import pandas as pd
 from mimokit.analysis import module_names, phase_times
 from mimokit.charts import _axes, _palette
 from mimokit.charts._axes import MILLISECONDS, MOST_RANKS, inline, layered, need, records, titled
-from mimokit.charts._part_colors import part_colors, phase_colors, phase_key
+from mimokit.charts._part_colors import phase_colors, phase_key
 from mimokit.prediction import PART_WORDS, Prediction
-from mimokit.units import counted
 
 SECONDS_FROM = 2.0
 """Steps that take as long have an axis in seconds."""
@@ -56,41 +55,6 @@ def phases(steps: pd.DataFrame, warmup_iterations: int = 0) -> alt.Chart:
 
 def _milliseconds() -> alt.X:
     return alt.X("sum(ms):Q", title="milliseconds in a step")
-
-
-def module_phases(parts: pd.DataFrame) -> alt.Chart:
-    """Return a stacked bar per run: forward and backward of every module, and the other parts.
-
-    Args:
-        parts: from `mimokit.analysis.time_parts`.
-    """
-    need(parts, "module_phases", "run", "part", "module", "column", "seconds", "share")
-    colors = part_colors(parts)
-    order = list(colors)
-    rows = [
-        {**row, "order": order.index(row["part"]), "ms": row["seconds"] * MILLISECONDS}
-        for row in records(parts[parts["seconds"] > 0])
-    ]
-    names = list(dict.fromkeys(row["run"] for row in records(parts)))
-    bars = _axes.stacked(
-        rows,
-        _milliseconds(),
-        _axes.named_rows("run", names),
-        _axes.parts("part", rows, colors),
-        [
-            "run:N",
-            "part:N",
-            alt.Tooltip("ms:Q", format=".1f"),
-            alt.Tooltip("share:Q", format=".1%"),
-        ],
-    )
-    return titled(
-        bars,
-        "Where a step goes",
-        "median of a step, mean over ranks; light: forward, full: backward",
-        f"Parts of a step of {counted(len(names), 'run')}, by module and phase",
-        height=alt.Step(22),
-    )
 
 
 def step_parts(predictions: Prediction | Sequence[Prediction]) -> alt.LayerChart:

@@ -20,22 +20,14 @@ from mimokit.analysis import (
     Runs,
     compare,
     explain,
-    loss_over_tokens,
     planned_against_measured,
     scaling_table,
-    time_parts,
 )
 from mimokit.analysis.comparison import HEADINGS
 from mimokit.charts import _renderer
-from mimokit.charts._compared_runs import (
-    compared_layouts,
-    losses,
-    planned_and_measured,
-    scaling,
-)
+from mimokit.charts._compared_runs import planned_and_measured, scaling
 from mimokit.charts._heat_maps import expert_load, stragglers
 from mimokit.charts._memory import rank_memory
-from mimokit.charts._phases import module_phases
 from mimokit.charts.runs_view.page import runs_view
 from mimokit.samples import experts_of, over_ranks
 from mimokit.tables import html_table
@@ -105,7 +97,6 @@ def report(
     if isinstance(comparison, Comparison):
         parts += _section("Comparison", _compared(runs, comparison))
         parts += _section("Planned and measured", _planned(runs, hardware))
-        parts += _section("Loss", _losses(runs))
     parts += _section("Where the time went", _explained(runs, comparison))
     if isinstance(comparison, Comparison):
         parts += _section("Ranks", _ranks(runs, comparison))
@@ -113,13 +104,11 @@ def report(
 
 
 def _title(runs: Runs) -> str:
-    """Return the folder that all runs have in common, and how many they are."""
     folder = Path(os.path.commonpath([path.resolve().parent for path in runs.folders.values()]))
     return f"{folder.name or folder}: {counted(len(runs), 'run')}"
 
 
 def _head(runs: Runs, title: str, parts: Sequence[str]) -> str:
-    """Return title, date, hosts and contents."""
     known = runs.runs
     started, hosts = known["started"].dropna(), known["hosts"].dropna()
     said = [f"{min(started)[:16].replace('T', ' ')}"] if len(started) else []
@@ -138,7 +127,6 @@ def _head(runs: Runs, title: str, parts: Sequence[str]) -> str:
 
 
 def _comparison(runs: Runs, baseline: str | None, metric: str, by: str) -> Comparison | str:
-    """Compare the runs; of runs of which none was measured return the reason."""
     if runs.iterations.empty:
         return "No iteration of any run was measured, so there is nothing to compare."
     return compare(runs, baseline, metric, by=by)
@@ -163,7 +151,6 @@ def _compared(runs: Runs, comparison: Comparison) -> list[str]:
     heading = f"{comparison.metric}: medians with {comparison.confidence:.0%} intervals"
     table_of_medians = html_table(HEADINGS, comparison.rows(), heading=heading)
     parts = [f'<div class="wide">{table_of_medians}</div>']
-    parts.append(_figure(compared_layouts(comparison)))
     table = scaling_table(runs, comparison)
     if table["world_size"].nunique() > 1 and str(over_ranks(comparison.metric)) == "min":
         parts.append(_figure(scaling(table, comparison.metric)))
@@ -180,18 +167,11 @@ def _planned(runs: Runs, hardware: Any) -> list[str]:
     return [_figure(planned_and_measured(table)), *left_out] if len(table) else left_out
 
 
-def _losses(runs: Runs) -> list[str]:
-    table = loss_over_tokens(runs)
-    return [_figure(losses(table))] if len(table) else []
-
-
 def _explained(runs: Runs, comparison: Comparison | str) -> list[str]:
-    """Return each run in words, the best first."""
     compared = [] if isinstance(comparison, str) else list(map(str, comparison.table["name"]))
     ordered = [name for name in compared if name in runs.folders]
     ordered = [*ordered, *(name for name in runs if name not in ordered)][:MOST_EXPLAINED]
-    table = time_parts(runs.only(ordered))
-    parts = [_figure(module_phases(table))] if len(table) else []
+    parts = []
     for place, name in enumerate(ordered):
         words = explain(runs, name)
         opened = " open" if place == 0 else ""
@@ -205,7 +185,6 @@ def _explained(runs: Runs, comparison: Comparison | str) -> list[str]:
 
 
 def _ranks(runs: Runs, comparison: Comparison) -> list[str]:
-    """Return the ranks of the best and of the worst run that have completed."""
     measured = set(runs.iterations["run"].unique())
     ordered = [name for name in comparison.ranked if name in measured]
     parts = []
@@ -220,7 +199,6 @@ def _ranks(runs: Runs, comparison: Comparison) -> list[str]:
 
 
 def _figure(chart: alt.TopLevelMixin) -> str:
-    """Return a chart as a picture, with the spec that scripts draw in its place."""
     bundle = _renderer.bundle_of(chart)
     picture = base64.b64encode(bundle["image/svg+xml"].encode()).decode()
     spec = json.dumps(bundle[_renderer.MIME_TYPE], separators=(",", ":")).replace("<", "\\u003c")

@@ -17,6 +17,7 @@ from mimokit.planning.frames import plan_frames
 from tests.charts.fakes import samples
 from tests.charts.pictures import faults
 from tests.charts.plans import plan, weight_plan
+from tests.charts.readable import Color, contrast
 from tests.experiment.culprit.reports import CULPRIT
 
 STEPS = samples_to_steps(samples())
@@ -224,19 +225,12 @@ def test_a_colour_has_one_meaning_and_can_be_written_on() -> None:
     for hue in modules:
         for share in (0, 0.38, 0.5):  # both shades of a module, on dark and on light pages
             color = _palette.tint(hue, share)
-            assert contrast(color, _palette.ink_on(color)) >= 4.5, (hue, share)
+            assert contrast(_color(color), _color(_palette.ink_on(color))) >= 4.5, (hue, share)
 
 
-def contrast(one: str, other: str) -> float:
-    """Return the contrast of two colours as WCAG has it."""
-    light = sorted(map(_luminance, (one, other)))
-    return (light[1] + 0.05) / (light[0] + 0.05)
-
-
-def _luminance(color: str) -> float:
-    channels = (int(color[start : start + 2], 16) / 255 for start in (1, 3, 5))
-    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+def _color(text: str) -> Color:
+    red, green, blue = (float(int(text[start : start + 2], 16)) for start in (1, 3, 5))
+    return red, green, blue
 
 
 def test_a_renderer_that_the_user_chose_is_kept() -> None:

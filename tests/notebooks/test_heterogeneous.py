@@ -41,9 +41,7 @@ def test_three_modes_train_alike_and_leave_traces(tmp_path):
     differences = [float(line.split()[-1]) for line in table.splitlines()[2:]]
     assert len(differences) == ITERATIONS
     assert max(differences) < 2e-5
-    aligned = re.findall(
-        r"within (\d+) microseconds", printed(notebook, "traced_iteration(trace), t")
-    )
+    aligned = re.findall(r"within (\d+) microseconds", printed(notebook, "clocks aligned"))
     assert len(aligned) == 3
     assert len(re.findall(r"trace\.json \(\d+ kB\)", printed(notebook, "stat().st_size"))) == 3
     assert "computes what one process computes" in page
