@@ -130,7 +130,6 @@ def _drop_text_that_does_not_fit(rows: list[dict[str, Any]], pixels_per_sample: 
 
 
 def _listed(ranks: list[int]) -> str:
-    """Return ranks as text, neighbours as a range."""
     if len(ranks) > 2 and ranks[-1] - ranks[0] == len(ranks) - 1:
         return f"{ranks[0]}–{ranks[-1]}"
     if len(ranks) > 8:

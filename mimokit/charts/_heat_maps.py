@@ -90,7 +90,6 @@ def expert_load(steps: pd.DataFrame, module: str | None = None) -> alt.Chart:
 
 
 def _around(median: float) -> list[float]:
-    """Return the values of the colours of the palette, in its order."""
     steps = len(_palette.HEAT) - 1
     return [median * (0.5 + step / steps) for step in range(steps + 1)]
 

@@ -76,7 +76,6 @@ class ParetoView(PersistentWidget):
         self._follow()
 
     def _follow(self, _: object = None) -> None:
-        """Say which of the layouts stands in the planner, or was picked."""
         if self.planner is not None:
             taken = self.planner.loaded_layout
         else:

@@ -79,7 +79,6 @@ class StepperView(PersistentWidget):
         return dict(self._at(number, self._shown) for number in near)
 
     def _at(self, number: int, shown: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        """Return the message for a step and what it changes; tensors are those of one step."""
         there = self._of(self.stepper.as_of(number))
         tensors = (self._tensors, self._opened) if number == shown["number"] else ({}, {})
         answer = {
@@ -96,7 +95,6 @@ class StepperView(PersistentWidget):
         self._saved.follow()
 
     def _of(self, stepper: Stepper) -> dict[str, Any]:
-        """Return what is drawn of the step that a stepper looks at."""
         snapshot = stepper.now
         return {
             "heading": heading_html(stepper),
@@ -114,7 +112,6 @@ class StepperView(PersistentWidget):
         }
 
     def _draw_list(self) -> None:
-        """Ask the rank that is selected for small pictures of its tensors."""
         rank = self.selected
         if rank is None:
             self._tensors = {}
@@ -200,7 +197,6 @@ class StepperView(PersistentWidget):
         self._draw_opened()
 
     def _edit(self, content: Mapping[str, Any]) -> None:
-        """Write the number that was typed in a cell of the picture."""
         rank, name = int(content["rank"]), str(content["name"])
         text = str(content["value"]).strip()
         try:
@@ -214,7 +210,6 @@ class StepperView(PersistentWidget):
 
 
 def _found(stepper: Stepper) -> str:
-    """Return how many differences from the plan have been found, and in which steps."""
     steps = [str(each.number) for each in stepper.snapshots if each.differences]
     if not steps:
         return ""

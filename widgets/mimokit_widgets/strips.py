@@ -105,7 +105,6 @@ def show_strips(
 
 
 def _right_and_wrong(rows: Sequence[Strip], count: int) -> list[Strip]:
-    """Return `count` rows, right ones first, half of them wrong if there are so many."""
     right, wrong = ([row for row in rows if row.is_right is kind] for kind in (True, False))
     shown_wrong = min(len(wrong), max(count // 2, count - len(right)))
     return [*right[: count - shown_wrong], *wrong[:shown_wrong]]
@@ -125,7 +124,6 @@ def _verdict(row: Strip) -> str:
 
 
 def _picture(images: list[list[list[float]]], text: str) -> str:
-    """Return the images side by side as an HTML image, dark ink on white."""
     from PIL import Image
 
     gap = np.zeros((len(images[0]), 1))

@@ -47,7 +47,6 @@ def imported(file: Path, path: str) -> Path:
 
 
 def _in_order(entry: Path, imports: re.Pattern[str]) -> list[Path]:
-    """Return the files so that each comes behind those it imports."""
     ordered: list[Path] = []
 
     def visit(path: Path, above: tuple[Path, ...]) -> None:

@@ -39,7 +39,6 @@ def literal(value: Any) -> str:
 
 
 def _packed(value: object) -> dict[str, str]:
-    """Return bytes as the browser unpacks them."""
     if isinstance(value, bytes | memoryview):
         return {"base64": base64.b64encode(bytes(value)).decode()}
     raise TypeError(f"a page cannot hold {type(value).__name__}")

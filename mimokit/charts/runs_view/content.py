@@ -126,7 +126,6 @@ def runs_content(runs: Runs, baseline: str | None = None, metric: str | None = N
 
 
 def _metrics(table: pd.DataFrame) -> list[str]:
-    """Return the metrics that were measured; of two that say the same, the first."""
     known = [name for name in METRICS if _known(table, name)]
     return [name for name in known if ALIKE.get(name) not in known]
 
@@ -141,7 +140,6 @@ def _known(table: pd.DataFrame, name: str) -> bool:
 def _chosen(
     runs: Runs, baseline: str | None, metric: str | None, compared: Mapping[str, Comparison]
 ) -> Comparison | None:
-    """Return the comparison that is shown first, None if nothing can be compared."""
     if metric is not None or baseline is not None:
         return compare(runs, baseline, metric or RATES[0])
     return next((compared[name] for name in (*RATES, *compared) if name in compared), None)
@@ -183,7 +181,6 @@ def _sizes(runs: Runs) -> list[str]:
 
 
 def _size_title(column: str) -> str:
-    """Return "images TP" for images_tensor_parallel."""
     axis = next(axis for axis in SHOWN_AXES if column.endswith(f"_{CONFIG_FIELDS[axis]}"))
     return f"{column.removesuffix(f'_{CONFIG_FIELDS[axis]}')} {axis.label}"
 

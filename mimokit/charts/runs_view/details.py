@@ -122,7 +122,6 @@ def run_details(runs: Runs, name: str) -> dict[str, Any]:
 
 
 def _plan(runs: Runs, name: str) -> tuple[LayoutPlan | None, str]:
-    """Return the plan of a run, or else why there is none."""
     try:
         return runs.plan(name), ""
     except (ConfigError, OSError) as error:
@@ -130,7 +129,6 @@ def _plan(runs: Runs, name: str) -> tuple[LayoutPlan | None, str]:
 
 
 def _timeline(file: Path, plan: LayoutPlan | None) -> tuple[dict[str, Any] | None, str]:
-    """Return the traced iteration of median duration, or else what is wrong with the trace."""
     if not file.is_file():
         return None, ""
     try:

@@ -59,7 +59,6 @@ def drawn_timeline(
 
 
 def _of_iteration(inside: pd.DataFrame, trace: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
-    """Return what took place inside the steps of one iteration, on its clock."""
     iteration = steps["iteration"].iloc[0]
     chosen = (inside["iteration"] == iteration) & inside["rank"].isin(steps["rank"])
     of_ranks: pd.DataFrame = inside[chosen].reset_index(drop=True)

@@ -115,7 +115,6 @@ def _piece(span: TimelineSpan, start: float, stop: float) -> Iterator[TimelineSp
 
 
 def _is_missing(value: Any) -> bool:
-    """Return whether a cell of a table is empty: None, NaN or NA."""
     return value is None or str(value) in ("nan", "<NA>")
 
 
@@ -176,7 +175,6 @@ def _of_worker(
     worker: int,
     ends: Mapping[tuple[int, str, str | None], str],
 ) -> Iterator[TimelineSpan]:
-    """Yield what a set of ranks computes; with it what it receives before and sends after."""
     stages = pipeline.graph.workers[worker]
     rank, received = pipeline.ranks[stages[0]][0], ""
     spans: list[TimelineSpan] = []
@@ -201,7 +199,6 @@ def _of_worker(
 
 
 def _of_ticks(plan: LayoutPlan) -> TimelineGroup:
-    """Return the steps of ranks that all do the same, each as long as the next."""
     ends, spans = _ends(plan, [0]), []
     for number, tick in enumerate(clock_of(plan)):
         rank, step = next(iter(tick.steps.items()))
@@ -221,7 +218,6 @@ def _words(name: str, module: str | None, microbatch: int | None, more: str) -> 
 
 
 def _key(name: str, module: str | None) -> str:
-    """Return what a step's colour stands for."""
     if name in COMPUTATIONS and module is not None:
         return f"{module} {name}"
     if name == RECOMPUTED and module is not None:

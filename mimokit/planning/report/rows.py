@@ -205,7 +205,6 @@ def pipeline_rows(pipeline: PipelinePlan) -> list[tuple[str, ...]]:
 
 
 def _slots(slots: StageSlots) -> str:
-    """Return the tensors of each modality in their order in a message, as in "3 vision"."""
     by_offset = sorted(slots.offsets.items(), key=lambda item: item[1])
     counts = [(slots.counts[modality], modality) for modality, _ in by_offset]
     return ", ".join(f"{count} {modality}" for count, modality in counts if count) or "none"

@@ -56,7 +56,6 @@ def _span(span: Span) -> str:
 
 
 def _parameter_rows(plan: WeightPlan) -> Iterator[list[str]]:
-    """Yield a row per parameter whose layers look alike; the ranks that have it."""
     ranks_of: dict[tuple[str, ...], set[int]] = {}
     for number, rank in enumerate(plan.ranks):
         for name, parameter in rank.parameters.items():

@@ -80,7 +80,6 @@ class HeadlessNotebook:
             self._terminal.heading(heading)
 
     def _explain(self, error: CellExecutionError) -> None:
-        """Print what the cell raised, and the line that raised it."""
         place = FAILING_LINE.search(COLOR_CODES.sub("", error.traceback))
         if place is not None:
             self._terminal.text(f"\nin line {place[1]}: {place[2].strip()}\n")
@@ -140,7 +139,6 @@ class _Client(NotebookClient):  # type: ignore[misc]
 
 
 def _headings(cells: list[Any]) -> list[str]:
-    """Return for every cell the last heading above it."""
     current = "Start"
     outputs = []
     for cell in cells:

@@ -61,7 +61,6 @@ def to_page(notebook: Any, title: str) -> str:
 
 
 def _without_widgets(notebook: Any) -> Any:
-    """Return a copy without outputs that need a kernel, such as progress bars."""
     shown = copy.deepcopy(notebook)
     for cell in shown.cells:
         if "outputs" in cell:

@@ -49,7 +49,6 @@ def _records(value: object) -> list[BaseModel]:
 
 
 def _written(value: Any, indent: int) -> str:
-    """Return a value as Python: on one line where it fits, else one field a line."""
     if isinstance(value, BaseModel):
         fields = {
             name: field

@@ -149,7 +149,6 @@ def add_module(draft: Draft) -> Draft:
 def _first_sizes(
     model: Mapping[str, Any], modules: Mapping[str, Any], language: object
 ) -> dict[str, Any]:
-    """Return the sizes of a module that is added: such as the deployment mode can take."""
     mode = model.get("deployment_mode")
     if mode == "homogeneous":
         return dict(mapping_at(modules, (str(language),)))
@@ -163,7 +162,6 @@ def _first_sizes(
 
 
 def _free_token(content: Mapping[str, Any]) -> int:
-    """Return a token id above the vocabulary and all that are taken."""
     used = mapping_at(content, ("model", "special_token_ids")).values()
     vocabulary = value_at(content, ("data", "vocab_size"))
     first = vocabulary if isinstance(vocabulary, int) else 0
@@ -220,7 +218,6 @@ def rename_module(draft: Draft, old: str, new: str) -> Draft:
 
 
 def _by_module(content: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield every mapping of which the keys are modules."""
     for path in (SIZES, NETWORKS, TOKENS, ("model", "topology"), *OF_DATA):
         section = value_at(content, path)
         if isinstance(section, dict):
@@ -261,7 +258,6 @@ def set_feeds(draft: Draft, name: str, target: str, on: bool) -> Draft:
 
 
 def _take_rows(networks: Mapping[str, Any], feeder: str, adapter: str) -> None:
-    """Let an encoder take the rows of another one, in place of images or sound."""
     network, before = networks.get(adapter), networks.get(feeder)
     if not isinstance(network, dict) or not isinstance(before, Mapping):
         return
@@ -320,7 +316,6 @@ def _begin(sizes: Mapping[str, Any]) -> int:
 
 
 def _ranks(sizes: Mapping[str, Any]) -> int:
-    """Return the ranks of a module; what cannot be read, or is left to be worked out, counts 1."""
     product = 1
     for axis in GRID_AXES:
         value = sizes.get(CONFIG_FIELDS[axis])
@@ -329,7 +324,6 @@ def _ranks(sizes: Mapping[str, Any]) -> int:
 
 
 def _content_with(draft: Draft, path: Path, value: object) -> dict[str, Any]:
-    """Return the sections with one value changed; None takes the entry out."""
     content = dict(draft.content)  # what the path does not lead through is shared
     current = content
     for key in path[:-1]:

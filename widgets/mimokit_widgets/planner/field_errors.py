@@ -132,7 +132,6 @@ def field_errors_of(
 
 
 def _keeping(draft: Draft, edited: Path, hold: Hold) -> FieldMessage | None:
-    """Return an error about a size with which others keep the ranks and the samples of a step."""
     way = next(hold.ways(draft, edited), None) if is_traded(edited) else None
     if way is None:
         return None
@@ -153,7 +152,6 @@ def _keeping(draft: Draft, edited: Path, hold: Hold) -> FieldMessage | None:
 
 
 def _for_all(draft: Draft, edited: Path) -> FieldMessage | None:
-    """Return an error about a size that all modules must share, where they can have the new one."""
     shared = value_at(draft.content, ("model", "deployment_mode")) == "homogeneous"
     typed = value_at(draft.content, edited)
     if not shared or edited[:2] != SIZES or edited[-1] == "rank_offset" or typed is None:
@@ -175,8 +173,6 @@ def _rights(error: FieldMessage, edited: Path) -> bool:
 
 
 def _cause(draft: Draft, edited: Path, hold: Hold | None) -> FieldMessage | None:
-    """Return an error about the edited number itself, where another one would do."""
-
     def righted(number: int) -> Draft | None:
         changed = with_value(draft, edited, number)
         if hold is not None and is_traded(edited):
@@ -222,7 +218,6 @@ def _field_error(problem: Problem, draft: Draft, valid: Draft | None) -> FieldMe
 
 
 def _back(path: Path, draft: Draft, valid: Draft | None) -> Fix | None:
-    """Return the fix that restores the last accepted number of a field."""
     if valid is None or not path:
         return None
     before, now = _standing(path, valid), _standing(path, draft)
@@ -238,7 +233,6 @@ def _standing(path: Path, draft: Draft) -> object:
 
 
 def _path(problem: Problem, content: Mapping[str, Any]) -> Path:
-    """Return the path of the rejected value."""
     module, field = problem.module, problem.field
     if module == "world" and field in WORLD_FIELDS:
         return (field,)
@@ -264,7 +258,6 @@ def _path(problem: Problem, content: Mapping[str, Any]) -> Path:
 
 
 def _unknown(path: Path) -> bool:
-    """Return whether no config class knows the last key."""
     if path[0] in WORLD_FIELDS:
         return False
     if path[:-1] in _KNOWN:

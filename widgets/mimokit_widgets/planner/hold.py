@@ -140,7 +140,6 @@ class Hold:
         return plan is not None and _held(plan) == _held(self.plan)
 
     def _with_ranks(self, draft: Draft, path: Path) -> Iterator[Draft]:
-        """Yield the drafts in which one size of each module makes up for it, or all sizes do."""
         names = modules_at(draft.content, path)
         for giver in (*TRADED, None):
             sized: Draft | None = draft
@@ -162,7 +161,6 @@ class Hold:
         return None if given is None else draft
 
     def _with_samples(self, draft: Draft) -> Iterator[Draft]:
-        """Yield the drafts in which the batch is cut so that a step has the samples."""
         name = self.plan.llm_module_name
         sizes = _sizes(draft, name)
         replicas = sizes[DATA_PARALLEL]
@@ -235,7 +233,6 @@ def _given(sizes: Sizes, product: int, giver: str | None) -> Sizes | None:
 
 
 def _shared(sizes: Mapping[str, int], product: int) -> dict[str, int]:
-    """Return sizes with another product, each as near to what it was as it divides."""
     first, *others = sizes
     shared, left = {}, product
     for field in (*others, first):

@@ -49,7 +49,6 @@ def _edit(session: Session, message: Message) -> None:
 
 
 def _changed(session: Session, draft: Draft, path: Path, text: str) -> Draft:
-    """Return a draft with a text in a field, and what follows from it for all modules."""
     if path[:1] == STRATEGY:
         value = (text.strip() or None) if path[-1] == "name" else edits.parsed(text)
         return set_strategy(draft, path, value)
@@ -63,7 +62,6 @@ def _meant(session: Session, path: Path) -> Path:
 
 
 def _step(session: Session, message: Message) -> None:
-    """Go to the next valid number of a field, up or down."""
     path, by = tuple(str(key) for key in message["path"]), int(message["by"])
     start = standing_number(session.draft, path, _left_out(session, path))
     if start is None:
@@ -92,7 +90,6 @@ def _step(session: Session, message: Message) -> None:
 
 
 def _left_out(session: Session, path: Path) -> int:
-    """Return the number that an empty field stands for."""
     plan = session.valid.plan if session.valid else None
     if plan is not None and path == ("world_size",):
         return plan.world_size
@@ -275,7 +272,6 @@ def _pin(session: Session, message: Message) -> None:
 
 
 def _unpin(session: Session, message: Message) -> None:
-    """Take one pinned layout away, or all."""
     place = message.get("place")
     session.pins = [
         pin for at, pin in enumerate(session.pins) if place is not None and at != int(place)

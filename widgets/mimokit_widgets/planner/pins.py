@@ -35,7 +35,6 @@ class Pin:
         return self._with_samples(layout, draft)
 
     def _with_samples(self, layout: Draft, draft: Draft) -> Draft:
-        """Let the samples of a step grow as those in the fields have, however cut there."""
         was, then, now = (samples_of(each) for each in (self.layout, self.fields, draft))
         if was is None or then is None or now is None or was * now % then:
             return layout

@@ -127,7 +127,6 @@ def screen_of(session: Session) -> Screen:
 
 
 def _verdict(session: Session) -> dict[str, Any] | None:
-    """Return the strip of the layout, against the first that is pinned or the one before."""
     now, pinned = session.valid_draft, session.pinned
     if now is None:
         return None
@@ -161,7 +160,6 @@ def _with_picture(
     config: ExperimentConfig,
     plan: LayoutPlan,
 ) -> Screen:
-    """Return the screen with the picture of one tab; others are made when they are opened."""
     per_node = session.ranks_per_node
     if tab == "ranks":
         state["ranks"], cells = rank_cells(plan, per_node)
@@ -201,7 +199,6 @@ def _with_picture(
 
 
 def _search(session: Session, plan: LayoutPlan) -> dict[str, Any]:
-    """Return what is asked of a search; what it found travels when it is found."""
     search, config = session.search.state, session.resolved
     aged = (
         search.result is not None
@@ -264,7 +261,6 @@ def _comparison(
 
 
 def _fields(session: Session) -> dict[str, Any]:
-    """Return the value of every field, as text."""
     draft, content = session.draft, session.draft.content
     plan = session.valid.plan if session.valid else None
     names = module_names(content)

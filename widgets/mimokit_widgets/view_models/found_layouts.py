@@ -58,7 +58,6 @@ def found_layouts(result: SearchResult) -> dict[str, Any]:
 
 
 def _figures(result: SearchResult) -> list[tuple[str, str]]:
-    """Return (key, heading) of the figures in the order of the table."""
     from mimokit.layout_search.result import columns_of
     from mimokit.prediction.verdict import MEASURES
 

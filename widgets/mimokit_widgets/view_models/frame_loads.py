@@ -70,7 +70,6 @@ def frame_loads(answer: FrameAnswer) -> tuple[dict[str, Any], bytes]:
 
 
 def _rank(answer: FrameAnswer, rank: int, longest: float, frames: int, kept: int) -> dict[str, Any]:
-    """Return the loads of a rank that encodes frames, some of which it has read itself."""
     forecast = answer.forecast
     after = forecast.after[rank] / longest
     fixed = forecast.base / longest

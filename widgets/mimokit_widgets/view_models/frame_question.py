@@ -99,7 +99,6 @@ class FrameQuestion:
         return changed
 
     def _dealt_anew(self) -> FrameQuestion:
-        """Return the question with its slashes between as many ranks as it has now."""
         arranged = self.arranged or self.counts
         try:
             count = _ranks(self.ranks)

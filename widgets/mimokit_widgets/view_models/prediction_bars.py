@@ -99,7 +99,6 @@ def _work_row(row: WorkRow) -> dict[str, str]:
 
 
 def _shared(plan: LayoutPlan, prediction: Prediction) -> dict[str, Any] | None:
-    """Return the GPU that modules share, with each of them on the other; None if none is shared."""
     from mimokit.prediction.verdict import verdict_of
 
     held = verdict_of(prediction).memory
@@ -190,7 +189,6 @@ def step_timeline(timeline: PredictedTimeline | None, modules: tuple[str, ...]) 
 
 
 def _until(blocks: list[Block], seconds: float) -> float:
-    """Return the end of what is shown: of a long step the beginning."""
     if len(blocks) <= MOST_BLOCKS:
         return seconds
     return sorted(block.stop for block in blocks)[MOST_BLOCKS]

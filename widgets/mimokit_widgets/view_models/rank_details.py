@@ -90,7 +90,6 @@ def _module(
 
 
 def _groups(ranks: ModuleRanks, rank: int) -> Iterator[dict[str, Any]]:
-    """Yield the rank's group in every dimension that the module is cut in."""
     for axis in GRID_AXES:
         if ranks.size_of(axis) > 1:
             yield _group(axis, ranks.group_of(rank, axis))
@@ -116,7 +115,6 @@ def _progressions(members: tuple[int, ...]) -> list[tuple[int, int, int]]:
 
 
 def _members_text(members: tuple[int, ...]) -> str:
-    """Return ranks as spans, or the step between them, or the first few of many."""
     progressions = _progressions(members)
     step = progressions[0][1] if len(progressions) == 1 else None
     if step == 1 or len(members) <= MOST_NAMED:

@@ -120,7 +120,6 @@ def _backward(
 
 
 def _without_gradient(plan: LayoutPlan, name: str, config: ExperimentConfig | None) -> bool:
-    """Return whether no gradient reaches a module: nothing in it or before it is trained."""
     if config is not None:
         return not config.model.has_backward(name)
     outgoing = [bridge for bridge in plan.disjoint_bridges if bridge.source == name]
@@ -134,7 +133,6 @@ def _crossing(plan: LayoutPlan, bridge: Bridge, sample: int, *, backward: bool) 
 
 
 def _slice_or_gather(plan: LayoutPlan, bridge: ColocatedBridge, sample: int, backward: bool) -> str:
-    """Return how a sample changes hands on shared ranks."""
     what = "its gradient" if backward else "the output"
     taker = bridge.source if backward else bridge.destination
     giver = bridge.destination if backward else bridge.source

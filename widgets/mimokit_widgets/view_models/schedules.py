@@ -64,7 +64,6 @@ def compared(
 
 
 def _not_interleaved(stages: int, chunks: int) -> str:
-    """Return why there is no interleaved order, in a sentence; empty if there is one."""
     if chunks == 1:
         return "With 1 chunk there is nothing to interleave; take 2 chunks or more."
     if stages == 1:

@@ -102,7 +102,6 @@ def _title(arrow: Arrow) -> str:
 
 
 def _labels(arrows: list[Arrow]) -> list[str]:
-    """Return a label at the beginning where all from there is the same, else at each end."""
     by_begin: dict[tuple[str, int], list[Arrow]] = defaultdict(list)
     for arrow in arrows:
         by_begin[arrow.begin.module, arrow.begin.rank].append(arrow)

@@ -71,7 +71,6 @@ def legend_html(stepper: Stepper) -> str:
 
 
 def _gutter(stepper: Stepper, first: int, cell: float) -> str:
-    """Return the row above the ticks, in which breakpoints are set."""
     marks = []
     for place in range(len(stepper.clock)):
         is_set = place in stepper.breakpoints

@@ -69,7 +69,6 @@ def _in_words(snapshot: StepSnapshot | None) -> str:
 def _batch(
     stepper: Stepper, snapshot: StepSnapshot | None, arrows: list[Arrow], colors: dict[str, str]
 ) -> str:
-    """Return the row of samples; one that crosses has the colours of the modules it comes from."""
     count = stepper.plan.batch.samples_per_microbatch
     width = min(30.0, 640.0 / count)
     crossing = {sample: _hues(stepper, sample, arrows, colors) for sample in range(count)}
@@ -92,7 +91,6 @@ def _batch(
 
 
 def _hues(stepper: Stepper, sample: int, arrows: list[Arrow], colors: dict[str, str]) -> list[str]:
-    """Return the colours of the modules whose output for a sample crosses, each once."""
     present = stepper.config.data.is_present
     crossings = (arrow.crossing for arrow in arrows)
     return list(
@@ -106,7 +104,6 @@ def _hues(stepper: Stepper, sample: int, arrows: list[Arrow], colors: dict[str, 
 
 
 def _sample(x: float, width: float, hues: list[str]) -> str:
-    """Return the cell of a sample, as many parts on top of each other as it has colours."""
     if not hues:
         return _part(x, 22, width, 22, "sample", "")
     high = 22 / len(hues)
@@ -165,7 +162,6 @@ def _short(step: PlannedStep, plan: LayoutPlan) -> str:
 
 
 def _slice(plan: LayoutPlan, box: Box, color: str) -> str:
-    """Return the rank's slice of the micro-batch as a strip."""
     start, stop = plan.batch.modules[box.module].samples[box.rank]
     count = plan.batch.samples_per_microbatch
     width = STRIP / count

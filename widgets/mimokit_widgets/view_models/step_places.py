@@ -73,7 +73,6 @@ def places_of(plan: LayoutPlan) -> Places:
 
 
 def _gutter(columns: int) -> float:
-    """Return the space between columns, so that they fit a narrow cell where that is possible."""
     left = (CELL_WIDTH - 2 - columns * BOX_WIDTH) / max(1, columns - 1)
     return min(WIDEST_GUTTER, max(NARROWEST_GUTTER, left))
 

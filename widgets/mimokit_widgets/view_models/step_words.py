@@ -57,7 +57,6 @@ def heading_html(stepper: Stepper) -> str:
 
 
 def _edits(stepper: Stepper, snapshot: StepSnapshot) -> str:
-    """Return what was written into tensors up to the step that is looked at."""
     edits = [edit for edit in stepper.edits if edit.number <= snapshot.number]
     if not edits:
         return ""
@@ -71,7 +70,6 @@ def _edits(stepper: Stepper, snapshot: StepSnapshot) -> str:
 
 
 def _findings(snapshot: StepSnapshot) -> str:
-    """Return what came instead, each way once."""
     by_words: dict[str, list[int]] = {}
     for finding in snapshot.findings:
         by_words.setdefault(finding.words, []).append(finding.rank)
@@ -125,7 +123,6 @@ def crossings_html(stepper: Stepper) -> str:
 
 
 def _reasons(stepper: Stepper, snapshot: StepSnapshot) -> str:
-    """Return why the plan carries it this way, between modules on separate ranks."""
     crossed = {(c.source, c.destination, c.backward) for c in (p.crossing for p in snapshot.pieces)}
     reasons = [
         (bridge.backward if backward else bridge.forward).reason

@@ -72,7 +72,6 @@ def blocks_of_kinds(
 
 
 def _block(world: int, ranks_per_node: int, by_node: bool) -> tuple[int, str]:
-    """Return the ranks of a block and what to call it."""
     if world <= MOST_RANKS and not by_node:
         return 1, "rank"
     nodes = -(-world // ranks_per_node)
