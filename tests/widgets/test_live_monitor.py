@@ -107,30 +107,37 @@ def test_a_view_opened_late_gets_the_whole_history() -> None:
     monitor.wait()
 
 
-def test_a_finished_run_leaves_a_picture(messages: Messages) -> None:
+@pytest.mark.parametrize(
+    ("iterations", "ended", "status", "sentence"),
+    [
+        (40, None, "finished", "40 iterations in "),
+        (7, "Rank 3 is out of memory.\nTraceback", "failed",
+         "After 7 iterations: Rank 3 is out of memory."),
+        (0, "Rank <0> is gone.", "failed", "After 0 iterations: Rank <0> is gone."),
+        (3, "stop", "stopped", "3 of 40 iterations in "),
+        (4, "abort", "aborted", "4 of 40 iterations in "),
+    ],
+)  # fmt: skip
+def test_how_a_run_ended_is_said_in_one_sentence_with_its_picture(
+    messages: Messages, iterations: int, ended: str | None, status: str, sentence: str
+) -> None:
     run = FakeRun()
-    run.give(samples())
     monitor = LiveMonitor(run)
-    run.end()
+    run.give(samples(iterations=iterations) if iterations else [])
+    if ended in ("stop", "abort"):
+        for _ in range(2):
+            monitor._on_message(monitor, {"type": ended}, [])
+        assert run.stopped == (ended == "stop")
+    else:
+        run.end(None if ended is None else RuntimeError(ended))
     monitor.wait()
-    assert monitor.status == "finished"
-    assert monitor.sentence.startswith("40 iterations in ")
+    assert monitor.status == status
+    assert monitor.sentence.startswith(sentence)
     assert monitor._picture is not None
-    assert set(monitor._picture) == {"text/html", "image/svg+xml", "text/plain"}
-    assert monitor._picture["text/plain"].startswith("Training finished. 40 iterations")
-
-
-def test_a_failed_run_says_so_in_one_sentence_and_keeps_what_it_has(messages: Messages) -> None:
-    run = FakeRun()
-    monitor = LiveMonitor(run)
-    run.give(samples(iterations=7))
-    run.end(RuntimeError("Rank 3 ran out of memory.\nTraceback ..."))
-    monitor.wait()
-    assert monitor.status == "failed"
-    assert monitor.sentence == "After 7 iterations: Rank 3 ran out of memory."
-    assert len(monitor._rows) == 56
-    assert monitor._picture is not None
-    assert "image/svg+xml" in monitor._picture
+    said = monitor._picture["text/plain"]
+    assert said == f"Training {status}. {monitor.sentence}"
+    assert f"<p>{escape(said)}</p>" in monitor._picture["text/html"]
+    assert ("image/svg+xml" in monitor._picture) == (iterations > 0)
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -167,18 +174,6 @@ def test_wrong_parameters_and_restarts_are_said_while_the_run_goes_on(messages: 
     assert remembered_state(page)["restarts"] == monitor.restarts == [shown]
 
 
-def test_a_run_that_fails_before_its_first_step(messages: Messages) -> None:
-    run = FakeRun()
-    monitor = LiveMonitor(run)
-    run.end(RuntimeError("Rank <0> is gone."))
-    monitor.wait()
-    assert monitor._picture is not None
-    sentence = "Training failed. After 0 iterations: Rank <0> is gone."
-    assert monitor._picture["text/plain"] == sentence
-    assert f"<p>{escape(sentence)}</p>" in monitor._picture["text/html"]
-    assert set(monitor._picture) == {"text/html", "text/plain"}
-
-
 def test_a_run_without_performance_monitor_still_shows_its_loss(messages: Messages) -> None:
     run = FakeRun()
     monitor = LiveMonitor(run)
@@ -211,32 +206,6 @@ def test_a_picture_that_cannot_be_drawn_does_not_hide_how_the_run_ended(
         "text/plain": "Training failed. After 0 iterations: Rank 1 died. "
         "Its charts could not be drawn: no ink"
     }
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_the_stop_button_stops_the_run_once(messages: Messages) -> None:
-    run = FakeRun()
-    monitor = LiveMonitor(run)
-    run.give(samples(iterations=3))
-    monitor._on_message(monitor, {"type": "stop"}, [])
-    monitor._on_message(monitor, {"type": "stop"}, [])
-    monitor.wait()
-    assert run.stopped == 1
-    assert monitor.status == "stopped"
-    assert monitor.sentence.startswith("3 of 40 iterations in ")
-
-
-def test_the_abort_button_ends_the_run_at_once(messages: Messages) -> None:
-    run = FakeRun()
-    monitor = LiveMonitor(run)
-    run.give(samples(iterations=4))
-    monitor._on_message(monitor, {"type": "abort"}, [])
-    monitor.wait()
-    assert run.stopped == 0
-    assert monitor.status == "aborted"
-    assert monitor.sentence.startswith("4 of 40 iterations in ")
-    assert monitor._picture is not None
-    assert monitor._picture["text/plain"].startswith("Training aborted. 4 of 40")
 
 
 def test_marks_are_sorted_and_lie_within_the_run(messages: Messages) -> None:
