@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 _LINE = "1px solid rgba(128,128,128,.35)"
 _CELL = f"padding:.25em .8em .25em 0;border-bottom:{_LINE};text-align:left;font-size:inherit"
-_ALIGNED, _UNWRAPPED = ";font-family:monospace", ";white-space:nowrap"
+_UNWRAPPED = ";white-space:nowrap"
+_ALIGNED = f"{_UNWRAPPED};font-family:monospace"
 _INDENTED = ";padding-left:.5em"
 _SAID = "margin:.3em 0;opacity:.75;max-width:70em"
 _TABLE = "border-collapse:collapse;color:inherit;font-size:inherit;margin:0"
@@ -31,7 +32,7 @@ class Section:
         rows: texts per column.
         colors: of each row those of its cells, from the first on, as #rrggbb or empty.
         unwrapped: columns whose texts stay on one line.
-        aligned: of those, the ones whose letters are equally wide.
+        aligned: those whose letters are equally wide, likewise.
     """
 
     heading: str
@@ -57,6 +58,8 @@ class Section:
             if name in self.unwrapped:  # its heading may wrap
                 longest = max((len(row[place]) for row in self.rows), default=0)
                 table.columns[place].min_width = longest
+            if name in self.aligned:
+                table.columns[place].overflow = "ellipsis"
         for row, colors in zip_longest(self.rows, self.colors, fillvalue=()):
             cells = zip_longest(row, colors, fillvalue="")
             table.add_row(*(Text(text, style=color) for text, color in cells))

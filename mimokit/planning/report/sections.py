@@ -64,7 +64,6 @@ def _order_section(pipeline: PipelinePlan, hues: dict[str, str]) -> Section:
         ("stage", "order"),
         list(zip(stage_names(pipeline), orders, strict=False)),
         colors=[[hues[stage.module]] * 2 for stage in stages],
-        unwrapped=("order",),
         aligned=("order",),
     )
 
