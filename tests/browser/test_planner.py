@@ -136,17 +136,6 @@ def test_an_invalid_edit_is_explained_and_righted_with_one_click(
     expect(field).to_be_focused()
 
 
-@pytest.mark.parametrize("text", ["abc", "0", "9" * 30, "-1", "1.5"])
-def test_what_is_no_size_is_marked_and_blanks_nothing(notebook: NotebookPage, text: str) -> None:
-    planner = show_planner(notebook)
-    planner.type("TP of images", text)
-    expect(planner.field("TP of images")).to_have_attribute("aria-invalid", "true")
-    expect(planner.field("TP of images")).to_have_value(text)
-    planner.expect_map("8 ranks on 1 node")
-    planner.root.locator(".fix").first.click()
-    planner.expect_valid()
-
-
 def test_a_click_on_a_rank_tells_all_about_it(notebook: NotebookPage) -> None:
     planner = show_planner(notebook, HETEROGENEOUS)
     details = planner.root.locator(".details")
@@ -229,14 +218,6 @@ def test_every_picture_opens_in_both_themes(notebook: NotebookPage) -> None:
     notebook.choose_theme(LIGHT)
 
 
-def test_the_pipeline_tab_is_absent_where_there_is_none(notebook: NotebookPage) -> None:
-    planner = show_planner(notebook)
-    tabs = planner.root.get_by_role("tab")
-    assert "Pipeline" not in tabs.all_text_contents()
-    planner.root.get_by_role("radio", name="heterogeneous").check()
-    expect(planner.root.get_by_role("tab", name="Pipeline")).to_be_visible()
-
-
 def test_a_colocated_pipeline_is_planned_with_one_click(notebook: NotebookPage) -> None:
     planner = show_planner(notebook)
     planner.type("PP of language_module", "2")
@@ -249,33 +230,6 @@ def test_a_colocated_pipeline_is_planned_with_one_click(notebook: NotebookPage) 
         re.compile("^Timeline of 2 lanes")
     )
     planner.screenshot("three phases")
-
-
-def test_gpu_and_price_are_loaded_saved_and_undone(notebook: NotebookPage) -> None:
-    planner = show_planner(notebook)
-    supposed = "\nprediction:\n  gpu: b200\n  price_per_gpu_hour: 4.25\n"
-    planner.open_tab("Memory and time")
-    gpu, price = planner.field("GPU to predict for"), planner.field("Price per GPU-hour")
-    expect(gpu).to_have_value("h100")
-    planner.drop("priced.yaml", load_preset("llava_7b_heterogeneous").to_yaml() + supposed)
-    expect(gpu).to_have_value("b200")
-    expect(price).to_have_value("4.25")
-    gpu.select_option("h200")
-    planner.type("Price per GPU-hour", "much")
-    expect(price).to_have_attribute("aria-invalid", "true")
-    expect(planner.root.locator(".field-error")).to_contain_text("is the text 'much'")
-    planner.screenshot("price refused")
-    planner.type("Price per GPU-hour", "3.5")
-    planner.expect_valid()
-    expect(planner.root.locator(".outcome > p")).to_contain_text("A million tokens cost")
-    assert "gpu: h200" in notebook.value("planner.config.to_yaml()")
-    notebook.wait_until("planner.config.prediction.price_per_gpu_hour == 3.5")
-    planner.button("↶ Undo").click()
-    planner.button("↶ Undo").click()
-    expect(gpu).to_have_value("b200")
-    expect(price).to_have_value("4.25")
-    planner.open_tab("Search")
-    expect(planner.field("GPU to search for")).to_have_value("b200")
 
 
 def test_a_layout_is_saved_and_loaded_again(notebook: NotebookPage) -> None:
