@@ -43,7 +43,6 @@ def test_its_charts_are_pictures(searched: tuple[Any, str, str]) -> None:
     assert [source.split("(")[0].split(".")[-1] for source in drawn] == [
         "memory_bars",
         "step_parts",
-        "pareto",
     ]
 
 
