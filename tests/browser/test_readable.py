@@ -37,7 +37,7 @@ from tests.widgets.fake_run import FakeRun
 from tests.widgets.fake_sweep import sweep_in_progress
 
 PRESET = "preset:llava_7b_colocated"
-THEMES = {"light": "#ffffff", "dark": "#111418"}
+THEMES = {"light": ("#ffffff", "#1f2933"), "dark": ("#111418", "#e4e7eb")}
 FAULTS = """<!doctype html><meta charset="utf-8">
 <canvas width="300" height="100" style="width: 300px; height: 100px"></canvas>
 <p style="color: #9a9a9a">a pale sentence</p><p style="position: relative">
@@ -83,7 +83,9 @@ def test_every_planted_fault_is_found(browser_page: Page, tmp_path: Path) -> Non
 def opened(page: Page, views: str, folder: Path, width: int, theme: str) -> Page:
     """Open a watched page with views."""
     watched(page).set_viewport_size({"width": width, "height": 1600})
-    text = f'<!doctype html><meta charset="utf-8"><body style="background: {THEMES[theme]}">{views}'
+    paper, ink = THEMES[theme]
+    body = f'<body style="background: {paper}; color: {ink}">'
+    text = f'<!doctype html><meta charset="utf-8">{body}{views}'
     (folder / "page.html").write_text(text, encoding="utf-8")
     page.goto((folder / "page.html").as_uri())
     return page
