@@ -25,7 +25,7 @@ MOST = {
     "limits": 700,
     "megatron": 700,
     "my_cluster": 600,
-    "my_gpu": 250,
+    "my_gpu": 270,
     "own_data": 550,
     "own_modules": 1300,
     "predictor": 2300,
