@@ -28,7 +28,7 @@ MOST = {
     "my_gpu": 270,
     "own_data": 550,
     "own_modules": 1300,
-    "predictor": 2300,
+    "predictor": 2280,
     "slurm": 250,
     "start": 850,
     "stepper": 650,
