@@ -18,9 +18,8 @@ from mimokit.units import counted
 Source = Annotated[
     str,
     typer.Argument(
-        help="An experiment (.yaml, or preset:NAME), Megatron-Bridge Python (.py), a text with "
-        "Megatron-LM arguments, or the directory of a LLaVA of Hugging Face, which becomes an "
-        "experiment."
+        help="An experiment (.yaml, or preset:NAME), a text with Megatron-LM arguments, or the "
+        "directory of a LLaVA of Hugging Face, which becomes an experiment."
     ),
 ]
 Mode = Annotated[

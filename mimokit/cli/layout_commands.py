@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 File = Annotated[
     str,
     typer.Argument(
-        help="An experiment (.yaml, or preset:NAME), Megatron-Bridge Python (.py), or a text with "
-        "Megatron-LM arguments."
+        help="An experiment (.yaml, or preset:NAME), or a text with Megatron-LM arguments."
     ),
 ]
 Gpu = Annotated[

@@ -14,7 +14,6 @@ from mimokit.config_files import load_experiment_config
 from mimokit.config_files.inheritance import PRESET_PREFIX
 from mimokit.interop import (
     Imported,
-    from_bridge,
     from_megatron_arguments,
     layout_of_config,
     to_bridge,
@@ -56,7 +55,7 @@ def is_experiment(source: str) -> bool:
 def read_layout_file(
     source: str, *, gpus: int | None = None, model: Model | None = None
 ) -> LayoutFile:
-    """Read an experiment (.yaml or preset:NAME), Bridge Python (.py) or Megatron-LM arguments.
+    """Read an experiment (.yaml or preset:NAME) or Megatron-LM arguments.
 
     Raises:
         ConfigError: it cannot be read.
@@ -70,11 +69,25 @@ def read_layout_file(
             return LayoutFile(imported, model, supposed=supposed)
         planned_model = model_of_config(config.model, config.name)
         return LayoutFile(imported, planned_model, config, supposed)
-    text = _text(Path(source))
     if Path(source).suffix == ".py":
-        return LayoutFile(from_bridge(text), model)
-    imported = from_megatron_arguments(text, gpus)
+        raise _unreadable(source, "Python is not read")
+    imported = from_megatron_arguments(_text(source), gpus)
     return LayoutFile(imported, model or imported.model)
+
+
+def _text(path: str) -> str:
+    try:
+        return read_text_file(Path(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise _unreadable(path, reason_of(error)) from None
+
+
+def _unreadable(path: str, why: str) -> ConfigError:
+    sentence = (
+        f"Layout file '{path}': it cannot be read ({why}); give an experiment (.yaml) or a text "
+        "with Megatron-LM arguments."
+    )
+    return ConfigError([Problem("file", "path", path, sentence)])
 
 
 @dataclass(frozen=True)
@@ -214,15 +227,3 @@ def step_of(
         )
         raise ConfigError([Problem("step", other, None, sentence)])
     return Workload(changes["seq_length"], changes["global_batch_size"])
-
-
-def _text(path: Path) -> str:
-    try:
-        return read_text_file(path)
-    except (OSError, UnicodeDecodeError) as error:
-        why = reason_of(error)
-        sentence = (
-            f"Layout file '{path}': it cannot be read ({why}); give an experiment (.yaml), "
-            "Megatron-Bridge Python (.py) or a text with Megatron-LM arguments."
-        )
-        raise ConfigError([Problem("file", "path", str(path), sentence)]) from None

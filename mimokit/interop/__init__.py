@@ -1,6 +1,5 @@
 """Import and export: experiments, weights, Megatron-Bridge, Megatron-LM, torchrun, Slurm."""
 
-from mimokit.interop.bridge_read import from_bridge
 from mimokit.interop.bridge_write import to_bridge
 from mimokit.interop.experiment import config_of_layout, to_yaml
 from mimokit.interop.hugging_face import config_of_checkpoint
@@ -13,7 +12,6 @@ __all__ = [
     "Imported",
     "config_of_checkpoint",
     "config_of_layout",
-    "from_bridge",
     "from_megatron_arguments",
     "layout_of_config",
     "to_bridge",

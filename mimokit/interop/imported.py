@@ -1,12 +1,7 @@
-"""The content of another tool's file, and how its options and numbers are read.
-
-Python is read without running it.
-"""
+"""The content of another tool's file, and how its options and numbers are read."""
 
 from __future__ import annotations
 
-import ast
-import operator
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,14 +19,6 @@ MEGATRON_LM = "Megatron-LM arguments"
 
 Options = Mapping[str, Sequence[str]]
 """Flag without dashes in front -> its values."""
-
-_OPERATIONS = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-}
-_ENVIRONMENT = ("os.environ.get", "os.getenv", "environ.get", "getenv")
 
 
 @dataclass(frozen=True)
@@ -129,83 +116,3 @@ def whole_number(text: str) -> int | None:
         return None
     value = int(text)
     return value if value <= LARGEST else None
-
-
-def constants_of(tree: ast.Module) -> Mapping[str, ast.expr]:
-    """Return the module-level names of a file and their values."""
-    values: dict[str, ast.expr] = {}
-    for statement in tree.body:
-        if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-            target, value = statement.targets[0], statement.value
-        elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
-            target, value = statement.target, statement.value
-        else:
-            continue
-        if isinstance(target, ast.Name):
-            values[target.id] = value
-    return values
-
-
-def number_at(node: ast.expr, names: Mapping[str, ast.expr], where: str, depth: int = 0) -> int:
-    """Return the value of an expression that is a whole number.
-
-    Numbers, module-level names, `+ - * //`, `int(...)` and the default of an environment variable
-    are understood.
-
-    Raises:
-        ConfigError: anything else, or a number beyond `LARGEST`, with its line.
-    """
-    value = _number_at(node, names, where, depth)
-    if abs(value) > LARGEST:
-        sentence = f"line {node.lineno} has a number above {LARGEST:,}; correct it."
-        raise refused(where, "value", None, sentence)
-    return value
-
-
-def _number_at(node: ast.expr, names: Mapping[str, ast.expr], where: str, depth: int) -> int:
-    if isinstance(node, ast.Constant) and type(node.value) is int:
-        return node.value
-    if isinstance(node, ast.Name) and node.id in names and depth < 20:
-        return number_at(names[node.id], names, where, depth + 1)
-    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
-        left, right = (number_at(n, names, where, depth + 1) for n in (node.left, node.right))
-        if not (isinstance(node.op, ast.FloorDiv) and right == 0):
-            return int(_OPERATIONS[type(node.op)](left, right))
-    if isinstance(node, ast.Call):
-        called = ast.unparse(node.func)
-        if called == "int" and len(node.args) == 1:
-            return _whole(node.args[0], names, where, depth)
-    text = _source_of(node)
-    raise refused(
-        where,
-        "value",
-        text,
-        f"line {node.lineno} has '{text}' where a whole number is read; write the number, or a "
-        "module-level name for it.",
-    )
-
-
-def _source_of(node: ast.expr) -> str:
-    try:
-        text = ast.unparse(node)
-    except (ValueError, RecursionError):  # a number of thousands of digits, or deep nesting
-        return "..."
-    return text if len(text) <= 80 else f"{text[:77]}..."
-
-
-def _whole(node: ast.expr, names: Mapping[str, ast.expr], where: str, depth: int) -> int:
-    """Return the argument of `int(...)`: a number, its text, or a variable's default."""
-    looked_up = isinstance(node, ast.Call) and ast.unparse(node.func) in _ENVIRONMENT
-    if looked_up and isinstance(node, ast.Call) and len(node.args) == 2:
-        return _whole(node.args[1], names, where, depth + 1)
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        value = whole_number(node.value)
-        if value is not None:
-            return value
-    return number_at(node, names, where, depth + 1)
-
-
-def names_environment(node: ast.AST) -> bool:
-    """Return whether a value depends on environment variables."""
-    calls = (call for call in ast.walk(node) if isinstance(call, ast.Call))
-    return any(ast.unparse(call.func) in _ENVIRONMENT for call in calls)

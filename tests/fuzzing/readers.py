@@ -21,7 +21,7 @@ from mimokit.config import ConfigError
 from mimokit.engine.checkpoints.files import read_whole, write_files
 from mimokit.experiment.checkpoints import list_checkpoints
 from mimokit.experiment.sweeps.folder import read_sweep
-from mimokit.interop import from_bridge, from_megatron_arguments
+from mimokit.interop import from_megatron_arguments
 from mimokit.planning.checkpoint_files import differences, save_id
 from mimokit.planning.checkpoints import (
     MARKER,
@@ -38,7 +38,6 @@ from mimokit.prediction.hardware import load_hardware
 from tests.analysis.planted_runs import Planted, write_run
 from tests.fuzzing.layouts import check_layout, random_layout
 from tests.fuzzing.mutants import CANARY, as_json, changed_text, changed_tree
-from tests.interop.test_bridge import ASIDE, STEP, WRITTEN_BY_HAND
 from tests.interop.test_megatron import LLAMA as SCRIPT
 from tests.sparse_weights import SMALL
 
@@ -141,10 +140,6 @@ def _hugging_face(random: Random, folder: Path) -> None:
 def _hardware(random: Random, folder: Path) -> None:
     text = _json_mutant(random, _trees("mimokit/prediction/hardware/gpus/*.json"))
     load_hardware(_write(folder / "gpu.json", text))
-
-
-def _bridge(random: Random, folder: Path) -> None:
-    from_bridge(changed_text(random, f"{WRITTEN_BY_HAND}{ASIDE}{STEP}"))
 
 
 def _megatron(random: Random, folder: Path) -> None:
@@ -262,7 +257,6 @@ READERS = (
     Reader("configs", _config),
     Reader("layouts", _layout),
     Reader("Hugging Face configs", _hugging_face),
-    Reader("Bridge Python", _bridge),
     Reader("Megatron-LM arguments", _megatron),
     Reader("hardware", _hardware),
     Reader("results", _results, (ConfigError, RunFolderError, ValueError)),

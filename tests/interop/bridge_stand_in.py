@@ -92,12 +92,17 @@ def stand_in() -> Iterator[None]:
                 sys.modules[name] = old
 
 
-def built(source: str) -> Any:
-    """Run generated code and return its finalized config."""
+def names_in(source: str) -> dict[str, Any]:
+    """Run generated code and return its names."""
     with stand_in():
         names: dict[str, Any] = {}
         exec(compile(source, "generated.py", "exec"), names)
-        return names["parallelism_config"]()
+        return names
+
+
+def built(source: str) -> Any:
+    """Run generated code and return its finalized config."""
+    return names_in(source)["parallelism_config"]()
 
 
 def finalized(layout: Layout) -> Any:
