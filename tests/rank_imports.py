@@ -10,6 +10,7 @@ from importlib import import_module
 for name in (
     "mimokit.engine.preload",
     "mimokit.experiment.on_rank",
+    "mimokit.experiment.inference.check_on_rank",
     "mimokit.experiment.inference.weights_on_rank",
     "mimokit.experiment.culprit.explain",
     "mimokit.experiment.resume_proof",

@@ -102,7 +102,7 @@ FILE_DIFFERENCE = "mimokit.planning.checkpoint_files._difference"
 
 # Inference and weights of Hugging Face.
 LOAD_LANGUAGE = "mimokit.engine.inference.loading.load_language"
-LOAD_SHARD = "mimokit.engine.inference.checking.load_shard"
+LOAD_WEIGHTS = "mimokit.engine.models.provider.load_weights"
 SHARE_TOKENS = "mimokit.engine.inference.generation._share"
 SWAP_HALVES = "mimokit.architecture.huggingface.weight_tensors.WeightTensors.swap_halves"
 ADD_MERGER = "mimokit.architecture.huggingface.qwen_vision_tensors._add_merger"

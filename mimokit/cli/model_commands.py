@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -15,7 +15,6 @@ from mimokit.cli.shared import (
     Directory,
     Dtype,
     Json,
-    Pipeline,
     Tensor,
     engines_for,
     failures,
@@ -25,30 +24,21 @@ from mimokit.cli.shared import (
 from mimokit.progress import shown
 from mimokit.units import counted
 
-if TYPE_CHECKING:
-    from mimokit.cluster import EngineCluster
-    from mimokit.experiment.inference.health_report import HealthReport
-    from mimokit.experiment.inference.weight_check import CheckReport
-
 
 def check(
     directory: Directory,
     tp: Tensor = 1,
-    pp: Pipeline = 1,
     dtype: Dtype = None,
     batch: Annotated[int, typer.Option(help="Rows of tokens, or images.")] = 2,
     length: Annotated[
         int | None,
-        typer.Option(help="Tokens of the longest row; by default 16, or all positions if fewer."),
+        typer.Option(help="Tokens of a row; by default 16, or all positions if fewer."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of tokens or images.")] = 0,
-    health: Annotated[
-        bool, typer.Option("--health", help="Report the health of the ranks instead.")
-    ] = False,
     as_json: Json = False,
     cluster: Cluster = None,
 ) -> None:
-    """Prove that a layout computes the model: logits and layers against Hugging Face's.
+    """Prove that what trains computes the model: logits and layers against Hugging Face's.
 
     The tolerance depends on the dtype of the weights. Layout and oracle compute in a wider dtype
     (bf16 and fp16 in fp32, fp32 in fp64), since the rounding of bf16 alone puts right shards of
@@ -57,34 +47,15 @@ def check(
 
     Exit 1 if a difference is above the tolerance, 2 if the input is rejected.
     """
-    from mimokit.experiment import check_weights
-    from mimokit.experiment.inference.health_report import HealthReport
-    from mimokit.experiment.inference.weight_check import checkable, length_of_check
+    from mimokit.experiment.inference.weight_check import WeightCheck
 
     with failures():
-        length_of_check(checkable(directory, tp, pp, dtype), length)  # before engines start
-        with engines_for(tp * pp, cluster, progress=True) as engines:
-            report: CheckReport | HealthReport
-            if health:
-                report = _health(engines, directory, tp, pp, dtype)
-            else:
-                report = check_weights(
-                    engines, directory, tensor_parallel=tp, pipeline_parallel=pp, dtype=dtype,
-                    batch=batch, length=length, seed=seed,
-                )  # fmt: skip
+        asked = WeightCheck.of(directory, tp, dtype, batch, length, seed)
+        with engines_for(tp, cluster, progress=True) as engines:
+            report = asked.run(engines)
     show(report, as_json)
-    right = report.healthy if isinstance(report, HealthReport) else report.passed
-    if not right:
+    if not report.passed:
         raise typer.Exit(FAILED)
-
-
-def _health(
-    engines: EngineCluster, directory: str, tp: int, pp: int, dtype: str | None
-) -> HealthReport:
-    from mimokit.experiment import ShardedModel
-
-    with ShardedModel(engines, directory, tp, pipeline_parallel=pp, dtype=dtype) as model:
-        return model.health()
 
 
 def generate(

@@ -24,11 +24,13 @@ ROWS = ["--tokens", "1,2,3", "--tokens", "4,5"]
 
 
 def broken(original: Any) -> Any:
-    def load(*arguments: Any, **how: Any) -> Any:
-        shard = original(*arguments, **how)
-        if shard.layers.span[1] == 4:
-            shard.parameters["decoder.layers.3.mlp.linear_fc1.weight"][0] += 0.1
-        return shard
+    """Load other weights of a layer."""
+
+    def load(module: Any, *others: Any) -> None:
+        original(module, *others)
+        for name, parameter in module.named_parameters():
+            if name.endswith("layers.3.mlp.linear_fc1.weight"):
+                parameter.data[0] += 0.1
 
     return load
 
@@ -61,14 +63,10 @@ def test_check_and_generate_print_json_alone(engines: EngineCluster, tmp_path: P
     assert (done.exit_code, stated["passed"], stated["tolerance"]) == (0, True, 1e-5)
     assert stated["oracle"] == "transformers"
     assert stated["max_logit_difference"] < 1e-5
-    with planted(engines, seams.LOAD_SHARD, broken, 2):
+    with planted(engines, seams.LOAD_WEIGHTS, broken, 2):
         done = CliRunner().invoke(app, ["check", tower, "--tp", "2"])
     assert done.exit_code == 1
     assert "decoder.layers.3 is the first part that differs" in " ".join(done.stdout.split())
-
-    done = CliRunner().invoke(app, ["check", str(checkpoint("gpt2")), "--tp", "2", "--health"])
-    assert done.exit_code == 0, done.output
-    assert "Nothing is wrong." in done.stdout
 
     from tokenizers import Tokenizer, models
 

@@ -33,7 +33,7 @@ def test_a_checkpoint_is_planned_loaded_checked_and_sampled(tmp_path):
     assert max(map(float, differences)) < 1e-5
     verdicts = printed(notebook, "for ranks in (1, 2):")
     assert verdicts.count("computes what transformers computes") == 2
-    assert "TP 4, PP 1 computes what transformers computes" in shown(
+    assert "TP 4 computes what transformers computes" in shown(
         notebook, "for ranks in (1, 2):"
     )
     broken = shown(notebook, "def exchange_gate_and_up")
@@ -43,7 +43,6 @@ def test_a_checkpoint_is_planned_loaded_checked_and_sampled(tmp_path):
     generated = printed(notebook, "on_token=").split("\n")
     assert len(generated[0].split()) == 12, "token by token"
     assert re.match(r"[\d,]+ bytes per token, \d+ tokens/s", generated[1])
-    assert "Nothing is wrong." in shown(notebook, "assert health.healthy")
     table = shown(notebook, "kinds = {", "text/plain").splitlines()
     parameters = {
         row.split("  ")[0]: int(float(re.findall(r"[\d.]+", row)[0])) for row in table[1:]

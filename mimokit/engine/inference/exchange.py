@@ -6,7 +6,6 @@ as one of threads, works as well.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -22,14 +21,10 @@ process."""
 
 @dataclass
 class CollectiveTraffic:
-    """What this rank has given to collectives: bytes of its tensors, and seconds until the end.
-
-    An algorithm may send bytes more than once. On a GPU a collective ends when it is launched.
-    """
+    """What this rank has given to collectives; an algorithm may send bytes more than once."""
 
     calls: int = 0
     bytes: int = 0
-    seconds: float = 0.0
 
 
 _counting: ContextVar[tuple[CollectiveTraffic, ...]] = ContextVar("_counting", default=())
@@ -47,14 +42,10 @@ def counted() -> Iterator[CollectiveTraffic]:
 
 
 def _await(work: dist.Work, tensor: torch.Tensor) -> None:
-    """Wait for a collective, and count it."""
-    began = time.perf_counter()
     work.wait()
-    seconds = time.perf_counter() - began
     for traffic in _counting.get():
         traffic.calls += 1
         traffic.bytes += tensor.nbytes
-        traffic.seconds += seconds
 
 
 def rank_of(group: Group) -> int:

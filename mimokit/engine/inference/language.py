@@ -1,4 +1,4 @@
-"""A language model on the ranks of a tensor parallel group, one stage of a pipeline or all."""
+"""A language model on the ranks of a tensor parallel group."""
 
 from __future__ import annotations
 
@@ -10,23 +10,13 @@ import torch.nn.functional as F
 
 from mimokit.architecture.huggingface.functions import NetworkFunctions
 from mimokit.architecture.modules import LanguageModel
-from mimokit.architecture.tensor_cut import Span
 from mimokit.engine.inference.exchange import Group, gathered, rank_of, summed
-from mimokit.engine.inference.layers import (
-    FINAL_NORM,
-    KeyValueCache,
-    Parameters,
-    StackShard,
-    Tokens,
-    Watch,
-    turns,
-    unwatched,
-)
+from mimokit.engine.inference.layers import KeyValueCache, Layers, Parameters, Tokens, turns
 from mimokit.engine.rotary import RotaryPositions
-from mimokit.planning.weights.running import EMBEDDING, OUTPUT
 
 TABLE = "embedding.word_embeddings.weight"
 POSITIONS = "embedding.position_embeddings.weight"
+FINAL_NORM = "decoder.final_layernorm"
 HEAD = "output_layer.weight"
 
 
@@ -63,7 +53,7 @@ class PaddedTokens:
         return PaddedTokens(ids[:, None], self.padding, self.padded)
 
 
-class LanguageShard(StackShard):
+class LanguageShard:
     """The part of a language model that one rank has."""
 
     def __init__(
@@ -72,38 +62,32 @@ class LanguageShard(StackShard):
         model: LanguageModel,
         functions: NetworkFunctions,
         group: Group,
-        span: Span,
     ) -> None:
-        super().__init__(parameters, model.net, functions, group, span)
-        self.model = model
+        self.parameters, self.model = parameters, model
+        self.group, self.layers = group, Layers(parameters, model.net, functions, group)
+        self._like = parameters[TABLE]
+        self.device = self._like.device
         self._rotary = RotaryPositions(functions.rotary_base, functions.rotary_scaling)
         self._frequencies = self._rotary.frequencies(model.net.head_dim).to(self.device)
 
     def new_cache(self, batch: int, tokens: int) -> KeyValueCache:
         """Return an empty cache for a number of tokens per row."""
-        groups, width = self.layers.cached_groups, self.model.net.head_dim
-        like = next(iter(self.parameters.values()))
-        return KeyValueCache(self.layers.span, (batch, groups, tokens, width), like)
+        net, groups = self.model.net, self.layers.cached_groups
+        return KeyValueCache((net.layers, batch, groups, tokens, net.head_dim), self._like)
 
     @torch.no_grad()
     def __call__(
         self,
         batch: PaddedTokens,
         cache: KeyValueCache | None = None,
-        hidden: torch.Tensor | None = None,
-        watch: Watch = unwatched,
         *,
         last_only: bool = False,
     ) -> torch.Tensor:
-        """Return this rank's logits, or the hidden states for the next stage. Collective.
+        """Return this rank's logits: [batch, tokens, padded vocabulary / ranks]. Collective.
 
         Args:
             batch: the new tokens; those in the cache come before them.
             cache: gets the keys and values of the new tokens; None: no tokens come before them.
-            hidden: of the stage before; None on the first.
-
-        Returns:
-            [batch, tokens, padded vocabulary / ranks], or [batch, tokens, hidden].
         """
         before = 0 if cache is None else cache.length
         new = batch.ids.shape[1]
@@ -113,27 +97,19 @@ class LanguageShard(StackShard):
         turned = (
             None
             if learned
-            else turns(positions, self._frequencies, self.dtype, self._rotary.growth)
+            else turns(positions, self._frequencies, self._like.dtype, self._rotary.growth)
         )
         sees_all = new == 1 and not batch.padded
         allowed = None if sees_all else _allowed(places, batch.padding, before + new)
         window = self.model.net.window
         windowed = _allowed(places, batch.padding, before + new, window) if window else None
         tokens = Tokens(allowed, windowed, turned)
-        if hidden is None:
-            hidden = self._embedded(batch.ids, positions)
-            watch(EMBEDDING, hidden)
-        hidden = self.layers(hidden, tokens, cache, watch)
+        hidden = self.layers(self._embedded(batch.ids, positions), tokens, cache)
         if cache is not None:
             cache.advance(new)
-        if not self.is_last:
-            return hidden
         hidden = self.layers.norm(hidden[:, -1:] if last_only else hidden, FINAL_NORM)
-        watch(FINAL_NORM, hidden)
         tied = HEAD not in self.parameters
-        logits = F.linear(hidden, self.parameters[TABLE if tied else HEAD])
-        watch(OUTPUT, logits)
-        return logits
+        return F.linear(hidden, self.parameters[TABLE if tied else HEAD])
 
     def _embedded(self, ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """Return the embeddings of tokens; each is on one rank, the others add zeros."""

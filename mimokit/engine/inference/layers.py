@@ -16,7 +16,6 @@ import torch
 import torch.nn.functional as F
 
 from mimokit.architecture.huggingface.functions import NetworkFunctions
-from mimokit.architecture.tensor_cut import Span
 from mimokit.architecture.transformer import Transformer
 from mimokit.engine.inference.exchange import Group, gathered, rank_of, size_of, summed
 
@@ -47,28 +46,19 @@ def rotated(heads: torch.Tensor, turned: Turns) -> torch.Tensor:
 class KeyValueCache:
     """Keys and values of the layers of a rank: [2, layers, batch, groups, tokens, width of a head].
 
-    The shape is without the first two; dtype and device are those of `like`.
+    The shape is without the first; dtype and device are those of `like`.
     """
 
-    def __init__(self, layers: Span, shape: tuple[int, int, int, int], like: torch.Tensor) -> None:
+    def __init__(self, shape: tuple[int, int, int, int, int], like: torch.Tensor) -> None:
         self.length = 0
-        self._first = layers[0]
-        self._entries = like.new_zeros(2, layers[1] - layers[0], *shape)
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of all of it."""
-        return self._entries.nbytes
+        self._entries = like.new_zeros(2, *shape)
 
     def extended(
         self, layer: int, keys: torch.Tensor, values: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Add the new tokens of a layer and return all: [batch, groups, tokens, width].
-
-        Layers are numbered as in the whole model.
-        """
+        """Add the new tokens of a layer and return all: [batch, groups, tokens, width]."""
         stop = self.length + keys.shape[2]
-        both = self._entries[:, layer - self._first]
+        both = self._entries[:, layer]
         both[0, :, :, self.length : stop] = keys
         both[1, :, :, self.length : stop] = values
         return both[0, :, :, :stop], both[1, :, :, :stop]
@@ -80,16 +70,6 @@ class KeyValueCache:
 
 Parameters = Mapping[str, torch.Tensor]
 """Megatron's names -> the shard of this rank."""
-
-Watch = Callable[[str, torch.Tensor], None]
-"""Is given the name of a part, and its output."""
-
-FINAL_NORM = "decoder.final_layernorm"
-
-
-def unwatched(name: str, output: torch.Tensor) -> None:
-    """Take the output of a part, and do nothing."""
-
 
 ACTIVATIONS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "silu": F.silu,
@@ -116,13 +96,12 @@ class Tokens:
 
 @dataclass(frozen=True)
 class Layers:
-    """Some layers of a stack."""
+    """The layers of a language model."""
 
     parameters: Parameters
     net: Transformer
     functions: NetworkFunctions
     group: Group
-    span: Span
 
     @property
     def cached_groups(self) -> int:
@@ -134,16 +113,14 @@ class Layers:
         hidden: torch.Tensor,
         tokens: Tokens,
         cache: KeyValueCache | None,
-        watch: Watch,
     ) -> torch.Tensor:
         """Return [batch, tokens, hidden]. Collective."""
-        for number in range(*self.span):
+        for number in range(self.net.layers):
             name = f"decoder.layers.{number}"
             normed = self.norm(hidden, f"{name}.input_layernorm")
             hidden = hidden + self._attention(normed, number, tokens, cache)
             normed = self.norm(hidden, f"{name}.pre_mlp_layernorm")
-            hidden = hidden + self.feed_forward(normed, f"{name}.mlp")
-            watch(name, hidden)
+            hidden = hidden + self._feed_forward(normed, f"{name}.mlp")
         return hidden
 
     def norm(self, hidden: torch.Tensor, name: str) -> torch.Tensor:
@@ -169,11 +146,7 @@ class Layers:
         bias = self.parameters.get(f"{name}.bias")
         return made if bias is None else made + bias
 
-    def feed_forward(self, hidden: torch.Tensor, name: str) -> torch.Tensor:
-        """Return two matrices with an activation between them: [batch, tokens, hidden]. Collective.
-
-        The name is that in front of linear_fc1 and linear_fc2.
-        """
+    def _feed_forward(self, hidden: torch.Tensor, name: str) -> torch.Tensor:
         inner = self._column(hidden, f"{name}.linear_fc1")
         gate, up = inner.chunk(2, dim=-1) if self.net.gated else (inner, None)
         inner = ACTIVATIONS[self.functions.activation](gate)
@@ -215,33 +188,6 @@ class Layers:
         group, first = groups[:, :, rank // sharers], rank % sharers * (queries // sharers)
         query = group[:, :, first : first + queries // sharers]
         return torch.cat((query, group[:, :, -2:-1]), dim=2)[:, :, None], group[:, :, -1:]
-
-
-class StackShard:
-    """The part of a network around a stack of layers that one rank has; see `read_shard`."""
-
-    def __init__(
-        self,
-        parameters: Parameters,
-        net: Transformer,
-        functions: NetworkFunctions,
-        group: Group,
-        span: Span,
-    ) -> None:
-        self.parameters, self.functions, self.group = parameters, functions, group
-        self.layers = Layers(parameters, net, functions, group, span)
-        like = next(iter(parameters.values()))
-        self.device, self.dtype = like.device, like.dtype
-
-    @property
-    def is_first(self) -> bool:
-        """Whether the rank is of the first stage, which embeds."""
-        return self.layers.span[0] == 0
-
-    @property
-    def is_last(self) -> bool:
-        """Whether the rank is of the last stage."""
-        return self.layers.span[1] == self.layers.net.layers
 
 
 def _mixed(

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Self
 from mimokit.cluster import ClusterError, EngineCluster, RankError
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.experiment.inference import weights_on_rank
-from mimokit.experiment.inference.health_report import HealthReport
 from mimokit.experiment.inference.prompts import (
     Rows,
     check_count,
@@ -27,7 +26,6 @@ from mimokit.experiment.inference.weights_on_rank import (
     joined,
 )
 from mimokit.planning.weights.running import placeholder, runnable_functions, stop_tokens
-from mimokit.prediction.hardware import load_hardware
 from mimokit.units import counted
 
 if TYPE_CHECKING:
@@ -182,23 +180,6 @@ class ShardedModel:
             if on_token is not None and run.done:
                 run.drain()
         return joined([generation for generation in made if generation is not None])
-
-    def health(self, hardware: str | os.PathLike[str] | None = None) -> HealthReport:
-        """Return the health of all ranks: memory, digests, finite values, collectives, waiting.
-
-        Args:
-            hardware: a hardware file or name, such as what `calibrate` has written, that the time
-                of a small all-reduce is compared with.
-
-        Raises:
-            ConfigError: the hardware is unknown.
-            RankDied: as `logits`.
-        """
-        latency = None if hardware is None else load_hardware(hardware).domain.latency
-        parameters = self._plan.ranks[0].parameters
-        alike = tuple(name for name, planned in parameters.items() if planned.cut.dimension is None)
-        ranks = self._run(weights_on_rank.health_on_rank, self._model, alike)
-        return HealthReport(tuple(ranks), self._model.tensor_parallel, latency)
 
     def head_map(self) -> pd.DataFrame:
         """Return which heads, groups and rows of the vocabulary every rank has: [start, stop)."""

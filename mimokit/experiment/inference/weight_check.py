@@ -9,28 +9,38 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mimokit.cluster import EngineCluster
-from mimokit.experiment.inference import weights_on_rank
-from mimokit.experiment.inference.weights_on_rank import ChangeShard
+from mimokit.config import ExperimentConfig
+from mimokit.experiment.inference.check_inputs import (
+    ARITHMETIC,
+    OUTPUT,
+    CheckInput,
+    check_input,
+    checked_config,
+)
+from mimokit.planning import plan_layout
 from mimokit.planning.weights import WeightPlanner
 from mimokit.planning.weights.directory import refused
 from mimokit.planning.weights.layout_files import stored_weights
-from mimokit.planning.weights.running import (
-    ARITHMETIC,
-    OUTPUT,
-    ROUNDING,
-    TOLERANCES,
-    check_input,
-    check_runnable,
-    computed_planner,
-    loading_dtype,
-    runnable_functions,
-)
+from mimokit.planning.weights.running import check_runnable, computed_planner, runnable_functions
+from mimokit.planning.weights.types import DTYPE_BYTES
 from mimokit.progress import shown
 from mimokit.tables import Report, Section
 from mimokit.units import counted, span_text
 
 if TYPE_CHECKING:
-    from mimokit.engine.inference.checking import PartDifference
+    from torch import Tensor
+
+    from mimokit.experiment.inference.check_on_rank import ChangeShard
+    from mimokit.experiment.inference.parts import Parts
+
+TOLERANCES: Mapping[str, float] = {
+    "float64": 1e-5, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1e-2
+}  # fmt: skip
+"""Dtype of the weights -> largest difference that passes, relative to the largest entry."""
+
+ROUNDING = 1e-4
+"""Relative difference that the rounding of `ARITHMETIC` does not explain, whatever the dtype of the
+weights tolerates."""
 
 
 @dataclass(frozen=True)
@@ -181,35 +191,112 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def layers_of(ranks: Sequence[Mapping[str, PartDifference]]) -> tuple[LayerDifference, ...]:
+def layers_of(ranks: Sequence[Parts], oracle: Parts) -> tuple[LayerDifference, ...]:
     """Return the parts in the order of the network, each with the ranks that are furthest.
 
     Args:
-        ranks: part -> its difference, of every rank in the order of the pipeline.
+        ranks: what each rank has made, the logits of its rows of the vocabulary alone.
     """
-    relatives: dict[str, list[tuple[float, int]]] = {}
-    for rank, parts in enumerate(ranks):
-        for name, part in parts.items():
-            relative = part.largest / part.scale if part.scale else part.largest
-            relatives.setdefault(name, []).append((relative, rank))
+    return tuple(
+        _furthest(
+            name, [_relative(parts[name], oracle[name], rank) for rank, parts in enumerate(ranks)]
+        )
+        for name in ranks[0]
+    )
 
-    return tuple(_furthest(name, each) for name, each in relatives.items())
+
+def _relative(part: Tensor, wanted: Tensor, rank: int) -> float:
+    """Return the largest difference, relative to the oracle's largest entry; inf for a NaN."""
+    scale = float(wanted.abs().max())
+    if part.shape != wanted.shape:  # a shard of the vocabulary, the last one with padding
+        wanted = wanted[..., rank * part.shape[-1] :][..., : part.shape[-1]]
+        part = part[..., : wanted.shape[-1]]
+    largest = float((part - wanted).abs().max()) if part.numel() else 0.0
+    return largest / (scale or 1.0)
 
 
-def _furthest(name: str, relatives: Sequence[tuple[float, int]]) -> LayerDifference:
-    distances = [math.inf if math.isnan(relative) else relative for relative, _ in relatives]
+def _furthest(name: str, relatives: Sequence[float]) -> LayerDifference:
+    distances = [math.inf if math.isnan(relative) else relative for relative in relatives]
     largest = max(distances)
-    furthest = [
-        pair for pair, far in zip(relatives, distances, strict=True) if far >= ALIKE * largest
-    ]
-    return LayerDifference(name, furthest[0][0], tuple(rank for _, rank in furthest))
+    ranks = [rank for rank, distance in enumerate(distances) if distance >= ALIKE * largest]
+    return LayerDifference(name, relatives[ranks[0]], tuple(ranks))
 
 
 USUAL_LENGTH = 16
-"""Tokens of the longest row if none are asked for."""
+"""Tokens of a row if none are asked for."""
 
-HUGGING_FACE = "transformers"
-ONE_PROCESS = "one process"
+
+@dataclass(frozen=True)
+class WeightCheck:
+    """What a check of weights computes; it is rejected before engines start."""
+
+    planner: WeightPlanner
+    config: ExperimentConfig
+    inputs: CheckInput
+    dtype: str
+
+    @classmethod
+    def of(
+        cls,
+        directory: str | os.PathLike[str],
+        tensor_parallel: int = 1,
+        dtype: str | None = None,
+        batch: int = 2,
+        length: int | None = None,
+        seed: int = 0,
+    ) -> WeightCheck:
+        """Return the check that is asked for, reading headers alone; raises as `check_weights`."""
+        planner = computed_planner(stored_weights(directory), tensor_parallel, dtype=dtype)
+        check_runnable(planner.stored)
+        positions = runnable_functions(planner.stored).positions
+        if length is None:
+            length = min(USUAL_LENGTH, positions or USUAL_LENGTH)
+        for name, value in (("batch", batch), ("length", length)):
+            if value < 1:
+                raise refused("Options", name, value, f"{name} is {value}; it must be at least 1")
+        if 0 < positions < length:
+            what = f"length is {length:,}, and the model has {counted(positions, 'position')}; "
+            raise refused("Options", "length", length, f"{what}give at most so many")
+        config = checked_config(planner, tensor_parallel, length)
+        inputs = check_input(planner, batch, length, seed)
+        return cls(planner, config, inputs, _dtype(planner, dtype))
+
+    def run(self, cluster: EngineCluster, change: ChangeShard | None = None) -> CheckReport:
+        """Return how far the network on engines is from the oracle; see `check_weights`."""
+        from mimokit.experiment.inference.hugging_face_parts import can_load, hugging_face
+
+        directory, config = self.planner.stored.directory, self.config
+        ranks = plan_layout(config).world_size
+        name = "transformers" if can_load(directory) else "one process"
+        with shown(f"Computing with {name}", total=2) as bar:
+            if can_load(directory):
+                oracle = hugging_face(directory, self.inputs, self.dtype)
+            else:
+                alone = checked_config(self.planner, 1, config.data.seq_length)
+                (oracle,) = self._parts(cluster, alone)
+            bar.update(1, f"Computing on {counted(ranks, 'rank')}")
+            layers = layers_of(self._parts(cluster, config, change), oracle)
+        left_out, tolerance = self.planner.family.left_out, TOLERANCES[self.dtype]
+        return CheckReport(f"TP {ranks}", name, self.dtype, tolerance, layers, left_out)
+
+    def _parts(
+        self, cluster: EngineCluster, config: ExperimentConfig, change: ChangeShard | None = None
+    ) -> list[Parts]:
+        from mimokit.experiment.inference.check_on_rank import parts_on_rank
+
+        plan = plan_layout(config)
+        return cluster.run(
+            parts_on_rank, plan, config, self.inputs, self.dtype, change,
+            world_size=plan.world_size,
+        )  # fmt: skip
+
+
+def _dtype(planner: WeightPlanner, asked: str | None) -> str:
+    """Return the dtype of loading: the one asked for, else the narrowest of the files."""
+    if asked is not None:
+        return asked
+    dtypes = {parameter.dtype for parameter in planner.rank(0).parameters.values()}
+    return min(dtypes, key=lambda dtype: (DTYPE_BYTES[dtype], dtype))
 
 
 def check_weights(
@@ -217,25 +304,24 @@ def check_weights(
     directory: str | os.PathLike[str],
     *,
     tensor_parallel: int = 1,
-    pipeline_parallel: int = 1,
     dtype: str | None = None,
     batch: int = 2,
     length: int | None = None,
     seed: int = 0,
     change: ChangeShard | None = None,
 ) -> CheckReport:
-    """Compare a layout's forward pass on engines with Hugging Face's, part by part.
+    """Compare the forward pass of what trains from weights with Hugging Face's, part by part.
 
     Where `transformers` is not installed, or the directory is a converted one, the oracle is one
-    process that computes from the same files.
+    process that starts from the same files.
 
     Args:
-        cluster: with at least tensor_parallel x pipeline_parallel engines.
+        cluster: with at least tensor_parallel engines.
         directory: of a language model, a vision tower, or a LLaVA: its language model is checked
             on tokens, its tower up to the layer whose output is taken and its projector on images.
         dtype: torch's name of that of the weights; None: as in the files. Both compute in a wider
             one, which the report states: rounding in bf16 looks like a wrong shard.
-        length: tokens of the longest row; None: 16, or the model's positions if fewer.
+        length: tokens of a row; None: 16, or the model's positions if fewer.
         change: is called on each rank with its number and its parameters once they are loaded, and
             may change them in place: so a check shows that it finds a wrong shard.
 
@@ -243,53 +329,6 @@ def check_weights(
         ConfigError: as `plan_weights`, or the network has what cannot run.
         ClusterError: the cluster has too few engines, or a rank fails.
     """
-    from mimokit.engine.inference.checking import can_load, hugging_face, one_process
-
-    planner = checkable(directory, tensor_parallel, pipeline_parallel, dtype)
-    check_data = check_input(planner, batch, length_of_check(planner, length), seed)
-    dtype = loading_dtype(planner, dtype)
-    theirs = can_load(directory)
-    name = HUGGING_FACE if theirs else ONE_PROCESS
-    sizes = (tensor_parallel, pipeline_parallel)
-    ranks = tensor_parallel * pipeline_parallel
-    with shown(f"Computing with {name}", total=2) as bar:
-        oracle = (hugging_face if theirs else one_process)(directory, check_data, dtype)
-        bar.update(1, f"Computing on {counted(ranks, 'rank')}")
-        differences = cluster.run(
-            weights_on_rank.check_rank,
-            os.path.abspath(directory),
-            sizes,
-            dtype,
-            check_data,
-            oracle,
-            change,
-            world_size=ranks,
-        )
-    return CheckReport(
-        f"TP {tensor_parallel}, PP {pipeline_parallel}",
-        name,
-        dtype,
-        TOLERANCES[dtype],
-        layers_of(differences),
-        planner.family.left_out,
+    return WeightCheck.of(directory, tensor_parallel, dtype, batch, length, seed).run(
+        cluster, change
     )
-
-
-def checkable(
-    directory: str | os.PathLike[str], tensor: int, pipeline: int, dtype: str | None
-) -> WeightPlanner:
-    """Return the planner of a directory, reading headers alone; raises as `check_weights`."""
-    planner = computed_planner(stored_weights(directory), tensor, pipeline, dtype)
-    check_runnable(planner.stored)
-    return planner
-
-
-def length_of_check(planner: WeightPlanner, length: int | None) -> int:
-    """Return the tokens of the longest row; raises `ConfigError` beyond the model's positions."""
-    positions = runnable_functions(planner.stored).positions
-    if length is None:
-        return min(USUAL_LENGTH, positions or USUAL_LENGTH)
-    if 0 < positions < length:
-        what = f"length is {length:,}, and the model has {counted(positions, 'position')}; "
-        raise refused("Options", "length", length, f"{what}give at most so many")
-    return length

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mimokit import cluster
-from mimokit.planning.ranks import DIMENSIONS, RankGrid
-from mimokit.planning.weights.running import CheckInput
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from mimokit.engine.inference.checking import PartDifference, Parts
     from mimokit.engine.inference.generation import GenerationRequest
-    from mimokit.engine.inference.health import RankHealth
     from mimokit.engine.inference.language import LanguageShard
     from mimokit.experiment.inference.prompts import Rows
 
@@ -78,10 +70,6 @@ def joined(parts: list[RankTokens]) -> Generation:
     )
 
 
-ChangeShard = Callable[[int, "Mapping[str, Tensor]"], object]
-"""Is given a rank and its parameters by name."""
-
-
 def tensor_group(tensor_parallel: int) -> Any:
     """Return this rank's group of tensor parallel neighbours. Collective over the world."""
     import torch.distributed as dist
@@ -98,55 +86,6 @@ def tensor_group(tensor_parallel: int) -> Any:
         for first in range(0, world, tensor_parallel)
     ]
     return made[dist.get_rank() // tensor_parallel]
-
-
-@contextmanager
-def _group(tensor_parallel: int) -> Iterator[Any]:
-    """Yield this rank's tensor parallel group, and close it at the end."""
-    from mimokit.engine.device import close_groups_since, open_groups
-
-    before = open_groups()
-    yield tensor_group(tensor_parallel)
-    close_groups_since(before)
-
-
-def check_rank(
-    directory: str,
-    sizes: tuple[int, int],
-    dtype: str,
-    check_data: CheckInput,
-    oracle: Parts,
-    change: ChangeShard | None = None,
-) -> Mapping[str, PartDifference]:
-    """Load this rank's shard, run it and compare its parts with the oracle's."""
-    import torch.distributed as dist
-
-    from mimokit.engine.device import rank_device
-    from mimokit.engine.inference.checking import checked_shard, compared, parts_on_rank
-
-    tensor, pipeline = sizes
-    rank = dist.get_rank()
-    stage = RankGrid(DIMENSIONS, (tensor, 1, 1, pipeline)).coordinates(rank)["pp"]
-    device = rank_device()
-
-    def receive(hidden: Any) -> Any:
-        hidden = hidden.to(device)
-        dist.recv(hidden, rank - tensor)
-        return hidden
-
-    def send(hidden: Any) -> None:
-        dist.send(hidden.contiguous(), rank + tensor)
-
-    with _group(tensor) as group:
-        shard = checked_shard(
-            directory, group, dtype, pipeline_parallel=pipeline, pipeline_rank=stage, device=device
-        )
-        if change is not None:
-            change(rank, shard.parameters)
-        parts = parts_on_rank(
-            shard, check_data, receive if stage else None, send if stage < pipeline - 1 else None
-        )
-        return compared(shard, check_data, parts, oracle)
 
 
 @dataclass(frozen=True)
@@ -232,13 +171,3 @@ def generate_on_rank(
         return None
     seconds = time.perf_counter() - began
     return RankTokens(request.rows, made.tokens, made.log_probs, seconds, traffic.bytes)
-
-
-def health_on_rank(model: ModelOnRanks, alike: tuple[str, ...]) -> RankHealth:
-    """Return the health of this rank."""
-    from mimokit.engine.inference.health import rank_health
-    from mimokit.engine.training.memory import memory_meter
-
-    shard, meter = loaded(model), memory_meter()
-    meter.start()
-    return rank_health(shard, alike, meter.read().allocated)

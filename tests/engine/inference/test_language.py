@@ -17,8 +17,8 @@ import torch
 from mimokit.config.errors import ConfigError
 from mimokit.engine.inference.exchange import counted, rank_of
 from mimokit.engine.inference.generation import Continuation, GenerationRequest, generate
-from mimokit.engine.inference.language import LanguageShard, PaddedTokens
-from mimokit.engine.inference.loading import load_language, load_shard
+from mimokit.engine.inference.language import PaddedTokens
+from mimokit.engine.inference.loading import load_language
 from tests.engine.inference.threads import on_threads
 from tests.hugging_face_weights import checkpoint
 from tests.qwen_vl import KINDS, model_of, qwen_checkpoint
@@ -49,8 +49,7 @@ def logits_on(
     directory: Path, group: Any, dtype: torch.dtype = torch.float64
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the logits without a cache, and with one: a prompt of 4, then token by token."""
-    model = load_shard(directory, group, dtype="float32", arithmetic=dtype)
-    assert isinstance(model, LanguageShard)
+    model = load_language(directory, group, dtype=str(dtype).removeprefix("torch."))
     batch = PaddedTokens.of(ROWS)
     whole = model.whole_logits(model(batch))
     cache = model.new_cache(2, 8)
@@ -161,8 +160,6 @@ def test_the_language_model_of_a_qwen_vl_reads_words(kind: str) -> None:
         wanted = model_of(kind)(torch.tensor(rows)).logits
     for found in on_threads(2, logits):
         assert difference(found, [wanted[0]]) < 1e-5
-    with pytest.raises(ConfigError, match="whose vision tower runs compute and checks do not"):
-        load_shard(qwen_checkpoint(kind), None)
 
 
 def test_a_tower_makes_no_logits() -> None:

@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,10 @@ from safetensors.torch import load_file, save_file
 
 from mimokit.cluster import EngineCluster, RankDied
 from mimokit.config import ConfigError
-from mimokit.experiment import ShardedModel, check_weights
+from mimokit.experiment import ShardedModel
 from tests import seams
 from tests.hugging_face_weights import checkpoint
+from tests.llava import IMAGE_TOKEN, llava_checkpoint
 from tests.planted import planted
 
 PROMPTS = [[1, 2, 3, 100, 5, 6, 7], [9, 50, 100], [4, 4]]
@@ -167,39 +167,16 @@ def test_logits_that_are_no_numbers_name_the_rank(cluster: EngineCluster, tmp_pa
         model.generate(PROMPTS, 4)
 
 
-def test_a_check_on_engines_passes_and_finds_a_fault(cluster: EngineCluster) -> None:
-    sizes = {"tensor_parallel": 2, "pipeline_parallel": 2}
-    report = check_weights(cluster, checkpoint("qwen2"), **sizes)
-    assert report.passed, report.verdict
-    assert len(report.layers) == 7
-    assert report.oracle == "transformers"
-    report = check_weights(cluster, checkpoint("qwen2"), **sizes, change=of_the_last_layer)
-    assert not report.passed
-    assert report.first_wrong is not None
-    assert (report.first_wrong.name, report.max_logit_difference > 1e-5) == (
-        "decoder.layers.3", True,
-    )  # fmt: skip
+def test_the_language_model_of_a_llava_generates(cluster: EngineCluster) -> None:
+    from transformers import LlavaForConditionalGeneration
 
-
-def of_the_last_layer(rank: int, parameters: Mapping[str, torch.Tensor]) -> None:
-    if rank >= 2:
-        parameters["decoder.layers.3.mlp.linear_fc1.weight"][0] += 0.1
-
-
-def test_health_on_engines(cluster: EngineCluster) -> None:
-    with ShardedModel(cluster, checkpoint("llama"), 2) as model:
-        assert model.health().healthy
-        cluster.run(one_norm, model._model.name, world_size=2)
-        found = model.health()
-    assert not found.healthy
-    assert "Ranks 0 and 1 have different bits of decoder.final_layernorm.weight" in found.wrong[0]
-
-
-def one_norm(name: str) -> None:
-    import torch.distributed as dist
-
-    from mimokit.engine.inference.loading import _residents
-
-    if dist.get_rank() == 1:
-        shard, _ = _residents[name]
-        shard.parameters["decoder.final_layernorm.weight"][0] += 1
+    directory, prompts = llava_checkpoint("clip"), [[1, 2, 3, 22, 5, 6, 7], [9, 10, 19], [4, 4]]
+    theirs = LlavaForConditionalGeneration.from_pretrained(directory).eval()
+    with ShardedModel(cluster, directory, tensor_parallel=2) as model:
+        made = model.generate(prompts, 8, stop_tokens=[])
+        with pytest.raises(ConfigError, match="prompt 1 has the id 20, which represents an image"):
+            model.generate([[1, 2], [3, IMAGE_TOKEN]], 8)
+    for prompt, tokens in zip(prompts, made.tokens, strict=True):
+        ids = torch.tensor([prompt])
+        whole = theirs.generate(input_ids=ids, max_new_tokens=8, do_sample=False, eos_token_id=None)
+        assert tokens == whole[0, len(prompt) :].tolist()
