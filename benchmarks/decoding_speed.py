@@ -66,10 +66,10 @@ def _made(directory: Path) -> Callable[[], Any]:
 
 def _cache(directory: Path, length: int, pairs: int) -> dict[str, Any]:
     """Decode in this process after a prompt, with the cache and without, in turn."""
-    from mimokit.engine.inference import sample
-    from mimokit.engine.inference.generation import GenerationRequest, generate
-    from mimokit.engine.inference.language import PaddedTokens
-    from mimokit.engine.inference.loading import load_language
+    from mimokit.extras.generation import sample
+    from mimokit.extras.generation.network.generate import GenerationRequest, generate
+    from mimokit.extras.generation.network.language import PaddedTokens
+    from mimokit.extras.generation.network.loading import load_language
 
     model, prompt = load_language(directory, None), tuple(range(1, 1 + length))
 

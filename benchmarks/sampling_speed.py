@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from benchmarks.table import show
-from tests.engine.inference.threads import on_threads
+from tests.extras.generation.threads import on_threads
 
 RANKS, VOCAB, ROWS, PAIRS = 4, 128_256, 8, 9
 SETTINGS: dict[str, tuple[dict[str, Any], float]] = {
@@ -44,8 +44,8 @@ def rows() -> list[dict[str, Any]]:
 def _rank(group: Any, how: dict[str, Any]) -> dict[str, Any]:
     import torch
 
-    from mimokit.engine.inference.exchange import counted, gathered
-    from mimokit.engine.inference.sampling import sample
+    from mimokit.extras.generation.network.exchange import counted, gathered
+    from mimokit.extras.generation.network.sampling import sample
 
     generator = torch.Generator().manual_seed(group.rank())
     shard = torch.randn(ROWS, VOCAB // RANKS, generator=generator) * 3
@@ -65,7 +65,7 @@ def _rank(group: Any, how: dict[str, Any]) -> dict[str, Any]:
 def _seconds(call: Any, group: Any) -> float:
     import torch
 
-    from mimokit.engine.inference.exchange import summed
+    from mimokit.extras.generation.network.exchange import summed
 
     summed(torch.zeros(1), group)  # all begin together
     began = time.perf_counter()

@@ -41,7 +41,6 @@ TAKEN_OF_ROOMS: dict[str, tuple[str, ...]] = {
         "checkpoints/test_resume.py::test_a_killed_rank_costs_the_steps_since_the_last_checkpoint",
         "colocated/test_bridge.py::test_rows_and_gradients_are_those_of_megatrons_bridge",
         "data/test_bad_data.py",
-        "inference/test_sampling_on_ranks.py",
         "models/test_encoders.py::test_padding_has_no_effect",
         "models/test_latent.py::test_latent_attention_is_that_of_hugging_face",
         "models/test_llava.py",
@@ -64,7 +63,6 @@ TAKEN_OF_ROOMS: dict[str, tuple[str, ...]] = {
     "tests/experiment/": (
         "culprit/test_explain.py::test_a_right_layout_has_no_culprit_and_planted_ones_are_named",
         "fits/test_nodes.py::test_strategies_of_the_document_train",
-        "inference/test_sharded_model.py::test_logits_and_greedy_tokens_are_those_of_hugging_face",
         "sweeps/test_sweep.py",
         "test_own_data.py::test_layouts_train_on_it_and_are_proven",
         "test_own_loss.py::test_it_is_what_a_layout_trains",
@@ -79,6 +77,9 @@ TAKEN_OF_ROOMS: dict[str, tuple[str, ...]] = {
     "tests/extras/": (
         "foreign_loops/test_recordings.py"
         "::test_experts_are_compared_whole_and_gradients_over_another_group_are_named",
+        "generation/test_sampling_on_ranks.py",
+        "generation/test_sharded_model.py::test_logits_and_greedy_tokens_are_those_of_hugging_face",
+        "generation/test_weight_check.py::test_a_module_computes_what_its_weights_compute",
     ),
     "tests/notebooks/": (
         "test_first_light.py",

@@ -10,8 +10,8 @@ from importlib import import_module
 for name in (
     "mimokit.engine.preload",
     "mimokit.experiment.on_rank",
-    "mimokit.experiment.inference.check_on_rank",
-    "mimokit.experiment.inference.weights_on_rank",
+    "mimokit.extras.generation.check.on_rank",
+    "mimokit.extras.generation.on_ranks",
     "mimokit.experiment.culprit.explain",
     "mimokit.experiment.resume_proof",
     "mimokit.experiment.stepper",

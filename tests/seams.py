@@ -101,9 +101,9 @@ RANDOM_NAMES = "mimokit.engine.checkpoints.loading._random_names"
 FILE_DIFFERENCE = "mimokit.planning.checkpoint_files._difference"
 
 # Inference and weights of Hugging Face.
-LOAD_LANGUAGE = "mimokit.engine.inference.loading.load_language"
+LOAD_LANGUAGE = "mimokit.extras.generation.network.loading.load_language"
 LOAD_WEIGHTS = "mimokit.engine.models.provider.load_weights"
-SHARE_TOKENS = "mimokit.engine.inference.generation._share"
+SHARE_TOKENS = "mimokit.extras.generation.network.generate._share"
 SWAP_HALVES = "mimokit.architecture.huggingface.weight_tensors.WeightTensors.swap_halves"
 ADD_MERGER = "mimokit.architecture.huggingface.qwen_vision_tensors._add_merger"
 

@@ -30,9 +30,9 @@ PLANTED = {
         "engine/parallel/update.py",
         "mimokit.engine.models",
     ),
-    "Inside the engine models know no data, and weights no network": (
+    "Inside the engine models and weights know no data": (
         "engine/weights/files.py",
-        "mimokit.engine.inference",
+        "mimokit.engine.data.batch",
     ),
     "Charts draw plans and tables, nothing that runs": ("charts/_palette.py", "mimokit.cluster"),
     "Only the engine's calibration predicts": ("engine/digests.py", "mimokit.prediction"),

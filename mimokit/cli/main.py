@@ -18,7 +18,6 @@ from mimokit.cli.exchange_commands import frames, strategy
 from mimokit.cli.extra_commands import CommandGroup
 from mimokit.cli.import_command import import_layout
 from mimokit.cli.layout_commands import export, predict, search
-from mimokit.cli.model_commands import check, generate
 from mimokit.cli.run_commands import run, verify
 from mimokit.cli.shared import File, Json, console, show
 from mimokit.cli.weight_commands import advise, convert, memory, weights
@@ -136,8 +135,6 @@ app.command()(frames)
 app.command()(analyze)
 app.command()(weights)
 app.command()(convert)
-app.command()(check)
-app.command()(generate)
 app.command()(memory)
 app.command()(advise)
 app.command()(calibrate)

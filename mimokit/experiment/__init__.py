@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     from mimokit.experiment.fits.run import FitResult as FitResult
     from mimokit.experiment.fits.run import FitRun as FitRun
     from mimokit.experiment.fits.trainer import Trainer as Trainer
-    from mimokit.experiment.inference.sharded_model import ShardedModel as ShardedModel
-    from mimokit.experiment.inference.weight_check import CheckReport as CheckReport
-    from mimokit.experiment.inference.weight_check import check_weights as check_weights
-    from mimokit.experiment.inference.weights_on_rank import Generation as Generation
     from mimokit.experiment.reconnecting import reconnect as reconnect
     from mimokit.experiment.resume_proof import resume_check as resume_check
     from mimokit.experiment.resume_report import ResumeReport as ResumeReport
@@ -43,6 +39,10 @@ if TYPE_CHECKING:
     from mimokit.experiment.verification import compute_oracle as compute_oracle
     from mimokit.experiment.verification import verify as verify
     from mimokit.experiment.verification_report import VerificationReport as VerificationReport
+    from mimokit.extras.generation.check.weight_check import CheckReport as CheckReport
+    from mimokit.extras.generation.check.weight_check import check_weights as check_weights
+    from mimokit.extras.generation.on_ranks import Generation as Generation
+    from mimokit.extras.generation.sharded_model import ShardedModel as ShardedModel
     from mimokit.extras.shrinking.report import ShrunkReport as ShrunkReport
     from mimokit.extras.shrinking.report import explain_shrunk as explain_shrunk
 else:

@@ -33,9 +33,7 @@ def test_a_checkpoint_is_planned_loaded_checked_and_sampled(tmp_path):
     assert max(map(float, differences)) < 1e-5
     verdicts = printed(notebook, "for ranks in (1, 2):")
     assert verdicts.count("computes what transformers computes") == 2
-    assert "TP 4 computes what transformers computes" in shown(
-        notebook, "for ranks in (1, 2):"
-    )
+    assert "TP 4 computes what transformers computes" in shown(notebook, "for ranks in (1, 2):")
     broken = shown(notebook, "def exchange_gate_and_up")
     assert "decoder.layers.1 is the first part that differs" in broken
     assert broken.count("<td") > 0

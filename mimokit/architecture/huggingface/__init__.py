@@ -30,7 +30,9 @@ from mimokit.architecture.modules import (
     EncoderBranch,
     Model,
     MultimodalModel,
+    VisionEncoder,
 )
+from mimokit.architecture.tensors import ENCODER_NAMES, PROJECTOR_NAME
 from mimokit.config.errors import ConfigError, Problem, unknown_name
 from mimokit.config.text_file import read_text_file, reason_of
 from mimokit.units import shown
@@ -48,6 +50,10 @@ _KNOWN = (*LANGUAGE_TYPES, *_TOWERS, *_TOWERS.values(), *_QWEN_VISION, "llava", 
 
 IMAGES = "images"
 """The name of a model's vision module, as in the shipped configs."""
+
+LANGUAGE, SUBMODULE = "language_model.", f"modality_submodules.{IMAGES}."
+ENCODER, PROJECTOR = f"{SUBMODULE}{ENCODER_NAMES[VisionEncoder]}", f"{SUBMODULE}{PROJECTOR_NAME}"
+"""Where Megatron's `MimoModel` has the parts of a model with a vision tower."""
 
 
 def from_hf(source: str | os.PathLike[str] | Mapping[str, Any], name: str | None = None) -> Model:

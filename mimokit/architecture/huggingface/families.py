@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mimokit.architecture.huggingface import IMAGES, from_hf
+from mimokit.architecture.huggingface import ENCODER, LANGUAGE, PROJECTOR, SUBMODULE, from_hf
 from mimokit.architecture.huggingface.qwen_vision_tensors import (
     PATCHES,
     QWEN_VISION_TYPES,
@@ -31,8 +31,6 @@ from mimokit.architecture.modules import (
     VisionEncoder,
 )
 from mimokit.architecture.tensors import (
-    ENCODER_NAMES,
-    PROJECTOR_NAME,
     End,
     ModuleTensor,
     by_name,
@@ -46,11 +44,6 @@ from mimokit.units import shown
 TOWER_TYPES = ("clip", "clip_vision_model", "siglip", "siglip_vision_model")
 FAMILIES = (*GROUPED_TYPES, "gpt2", *TOWER_TYPES, "llava", *QWEN_VISION_TYPES)
 """The values of `model_type` whose weights can be read."""
-
-LANGUAGE = "language_model."
-SUBMODULE = f"modality_submodules.{IMAGES}."
-ENCODER, PROJECTOR = f"{SUBMODULE}{ENCODER_NAMES[VisionEncoder]}", f"{SUBMODULE}{PROJECTOR_NAME}"
-"""Where Megatron's `MimoModel` has the parts of a model with a vision tower."""
 
 PROJECTOR_WEIGHT = "linear_1.weight"
 """Ends the name of a tensor of LLaVA's projector."""

@@ -1,11 +1,34 @@
 """Who reads which bytes of the weights of a Hugging Face directory."""
 
-from mimokit.planning.weights.directory import WeightDirectory, read_directory
+from mimokit.planning.weights.directory import (
+    CONFIG,
+    WeightDirectory,
+    read_directory,
+    read_json,
+    refused,
+)
+from mimokit.planning.weights.layout_files import LAYOUT, stored_weights
 from mimokit.planning.weights.plan import WeightPlanner, plan_weights
+from mimokit.planning.weights.running import (
+    check_runnable,
+    computed_planner,
+    language_planner,
+    placeholder,
+    runnable_functions,
+)
 from mimokit.planning.weights.slices import Slice, SlicedTensor, sliced_tensors
-from mimokit.planning.weights.types import Piece, PlannedParameter, RankWeights, WeightPlan
+from mimokit.planning.weights.types import (
+    DTYPE_BYTES,
+    Piece,
+    PlannedParameter,
+    RankWeights,
+    WeightPlan,
+)
 
 __all__ = [
+    "CONFIG",
+    "DTYPE_BYTES",
+    "LAYOUT",
     "Piece",
     "PlannedParameter",
     "RankWeights",
@@ -14,7 +37,15 @@ __all__ = [
     "WeightDirectory",
     "WeightPlan",
     "WeightPlanner",
+    "check_runnable",
+    "computed_planner",
+    "language_planner",
+    "placeholder",
     "plan_weights",
     "read_directory",
+    "read_json",
+    "refused",
+    "runnable_functions",
     "sliced_tensors",
+    "stored_weights",
 ]

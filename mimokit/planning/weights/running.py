@@ -1,8 +1,6 @@
-"""What networks of weights can run, and what their files state of generation."""
+"""What networks of weights can run, and their parts."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
 
 from mimokit.architecture.huggingface.families import family_of
 from mimokit.architecture.huggingface.fields import Fields
@@ -16,14 +14,12 @@ from mimokit.architecture.huggingface.module_weights import module_family
 from mimokit.architecture.huggingface.qwen_vision_tensors import QWEN_VISION_TYPES
 from mimokit.architecture.huggingface.weight_tensors import GROUPED_TYPES
 from mimokit.config.errors import refuse_if_any
-from mimokit.planning.weights.directory import WeightDirectory, read_json, refused
+from mimokit.planning.weights.directory import WeightDirectory, refused
 from mimokit.planning.weights.plan import WeightPlanner
 from mimokit.units import counted, shown
 
 LANGUAGE_TYPES = (*GROUPED_TYPES, "gpt2")
 """The values of `model_type` that make logits."""
-
-GENERATION = "generation_config.json"
 
 
 def runnable_functions(weights: WeightDirectory) -> NetworkFunctions:
@@ -138,26 +134,3 @@ def check_room_for_image(weights: WeightDirectory, tokens: int, seq_length: int)
 def placeholder(weights: WeightDirectory) -> int | None:
     """Return the token id that represents an image in prompts; None without a tower."""
     return image_token(Fields(weights.config)) if weights.is_multimodal else None
-
-
-def stop_tokens(weights: WeightDirectory) -> tuple[int, ...]:
-    """Return the `eos_token_id` that the files state: for generation, else of the model.
-
-    Raises:
-        ConfigError: it is neither a token id nor a list of them.
-    """
-    generation = weights.directory / GENERATION
-    stated = read_json(generation).get("eos_token_id") if generation.exists() else None
-    where = generation if stated is not None else weights.directory / "config.json"
-    text = weights.config.get("text_config") if weights.is_multimodal else None
-    for section in (weights.config, text):
-        if stated is None and isinstance(section, Mapping):
-            stated = section.get("eos_token_id")
-    if stated is None:
-        return ()
-    ids: Sequence[object] = stated if isinstance(stated, list) else [stated]
-    stop = tuple(token for token in ids if isinstance(token, int) and not isinstance(token, bool))
-    if len(stop) < len(ids):
-        what = f"its eos_token_id is {shown(stated)}; write a token id or a list of them"
-        raise refused(where, "eos_token_id", stated, what)
-    return stop

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from mimokit.architecture.huggingface.families import ENCODER, LANGUAGE, PROJECTOR
+from mimokit.architecture.huggingface import ENCODER, LANGUAGE, PROJECTOR
 from mimokit.config.errors import ConfigError
 from mimokit.engine.weights.files import FileTensors
 from mimokit.engine.weights.reading import fill, read_shard

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 
-from mimokit.architecture.huggingface.functions import NetworkFunctions
 from mimokit.architecture.modules import LanguageModel
-from mimokit.engine.inference.exchange import Group, gathered, rank_of, summed
-from mimokit.engine.inference.layers import KeyValueCache, Layers, Parameters, Tokens, turns
 from mimokit.engine.rotary import RotaryPositions
+from mimokit.extras.generation.network.exchange import Group, gathered, rank_of, summed
+from mimokit.extras.generation.network.layers import (
+    KeyValueCache,
+    Layers,
+    Parameters,
+    Tokens,
+    turns,
+)
+
+if TYPE_CHECKING:
+    from mimokit.architecture.huggingface.functions import NetworkFunctions
 
 TABLE = "embedding.word_embeddings.weight"
 POSITIONS = "embedding.position_embeddings.weight"

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import torch
 
-from mimokit.architecture.huggingface.families import ENCODER, LANGUAGE
+from mimokit.architecture.huggingface import ENCODER, LANGUAGE
 from mimokit.cluster import EngineCluster
 from mimokit.engine.weights.conversion import convert_to_layout
 from mimokit.experiment import check_weights
-from mimokit.experiment.inference.check_inputs import PROJECTOR_PART
-from mimokit.experiment.inference.weight_check import WeightCheck
+from mimokit.extras.generation.check.inputs import PROJECTOR_PART
+from mimokit.extras.generation.check.weight_check import WeightCheck
 from tests.hugging_face_weights import checkpoint
 from tests.llava import IMAGE_TOKEN, llava_checkpoint
 from tests.rows import rows

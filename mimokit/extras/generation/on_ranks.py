@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from mimokit import cluster
 
 if TYPE_CHECKING:
-    from mimokit.engine.inference.generation import GenerationRequest
-    from mimokit.engine.inference.language import LanguageShard
-    from mimokit.experiment.inference.prompts import Rows
+    from mimokit.extras.generation.network.generate import GenerationRequest
+    from mimokit.extras.generation.network.language import LanguageShard
+    from mimokit.extras.generation.prompts import Rows
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class ModelOnRanks:
 def loaded(model: ModelOnRanks) -> LanguageShard:
     """Return this rank's shard; it is loaded if this world has not done so. Collective."""
     from mimokit.engine.device import rank_device
-    from mimokit.engine.inference.loading import load_language, resident
+    from mimokit.extras.generation.network.loading import load_language, resident
 
     def load() -> LanguageShard:
         group = tensor_group(model.tensor_parallel)
@@ -121,7 +121,7 @@ def open_model(model: ModelOnRanks) -> None:
 
 def close_model(name: str) -> None:
     """Forget this rank's shard."""
-    from mimokit.engine.inference.loading import release
+    from mimokit.extras.generation.network.loading import release
 
     release(name)
 
@@ -131,7 +131,7 @@ def logits_on_rank(model: ModelOnRanks, rows: Rows) -> Any:
     import torch
     import torch.distributed as dist
 
-    from mimokit.engine.inference.language import PaddedTokens
+    from mimokit.extras.generation.network.language import PaddedTokens
 
     shard = loaded(model)
     batch = PaddedTokens.of([list(row) for row in rows], shard.device)
@@ -152,8 +152,8 @@ def generate_on_rank(
     """Generate what this rank's replica is asked for; the first rank of each returns it."""
     import torch.distributed as dist
 
-    from mimokit.engine.inference.exchange import counted
-    from mimokit.engine.inference.generation import generate
+    from mimokit.extras.generation.network.exchange import counted
+    from mimokit.extras.generation.network.generate import generate
 
     shard = loaded(model)
     replica, tensor_rank = divmod(dist.get_rank(), model.tensor_parallel)

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from mimokit.config.errors import ConfigError, Problem
-from mimokit.engine.inference.exchange import Group, gathered, rank_of, size_of, summed
+from mimokit.extras.generation.network.exchange import Group, gathered, rank_of, size_of, summed
 from mimokit.units import counted, shown
 
 UNIT = 2.0**40

@@ -8,20 +8,18 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from mimokit.architecture.huggingface import IMAGES
-from mimokit.architecture.huggingface.families import ENCODER, LANGUAGE
+from mimokit.architecture.huggingface import ENCODER, IMAGES, LANGUAGE
 from mimokit.config import ExperimentConfig
 from mimokit.engine.device import rank_device
-from mimokit.engine.models.specs import multimodal_provider
-from mimokit.engine.models.transformer import causal_mask
-from mimokit.experiment.inference.check_inputs import (
+from mimokit.engine.models import causal_mask, multimodal_provider
+from mimokit.extras.generation.check.inputs import (
     ARITHMETIC,
     FINAL_NORM,
     OUTPUT,
     PROJECTOR_PART,
     CheckInput,
 )
-from mimokit.experiment.inference.parts import Parts, record, record_layers
+from mimokit.extras.generation.check.parts import Parts, record, record_layers
 from mimokit.planning.types import LayoutPlan
 
 ChangeShard = Callable[[int, Mapping[str, torch.Tensor]], object]

@@ -11,13 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 
-from mimokit.architecture.huggingface.functions import NetworkFunctions
 from mimokit.architecture.transformer import Transformer
-from mimokit.engine.inference.exchange import Group, gathered, rank_of, size_of, summed
+from mimokit.extras.generation.network.exchange import Group, gathered, rank_of, size_of, summed
+
+if TYPE_CHECKING:
+    from mimokit.architecture.huggingface.functions import NetworkFunctions
 
 Turns = tuple[torch.Tensor, torch.Tensor]
 """Cosines and sines, as `turns` returns them."""

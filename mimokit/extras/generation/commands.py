@@ -47,7 +47,7 @@ def check(
 
     Exit 1 if a difference is above the tolerance, 2 if the input is rejected.
     """
-    from mimokit.experiment.inference.weight_check import WeightCheck
+    from mimokit.extras.generation.check.weight_check import WeightCheck
 
     with failures():
         asked = WeightCheck.of(directory, tp, dtype, batch, length, seed)
@@ -92,7 +92,7 @@ def generate(
     """Generate tokens on tensor parallel ranks, with a cache and without gathering logits."""
     with failures():
         from mimokit.experiment import ShardedModel
-        from mimokit.experiment.inference.prompts import check_request, decoded
+        from mimokit.extras.generation.prompts import check_request, decoded
 
         prompts = [whole_numbers(t, "--tokens", "token ids") if t.strip() else [] for t in tokens]
         how: dict[str, Any] = {

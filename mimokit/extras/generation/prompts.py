@@ -10,13 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mimokit.config.errors import ConfigError, Problem
-from mimokit.planning.weights.directory import refused
-from mimokit.planning.weights.layout_files import stored_weights
-from mimokit.planning.weights.running import language_planner, placeholder, runnable_functions
+from mimokit.planning.weights import (
+    CONFIG,
+    language_planner,
+    placeholder,
+    read_json,
+    refused,
+    runnable_functions,
+    stored_weights,
+)
 from mimokit.units import counted, shown
 
 if TYPE_CHECKING:
-    from mimokit.planning.weights import WeightPlanner
+    from mimokit.planning.weights import WeightDirectory, WeightPlanner
 
 Rows = tuple[tuple[int, ...], ...]
 
@@ -126,7 +132,7 @@ def check_request(
     stop_tokens: Any = None,
 ) -> None:
     """Raise `ConfigError` if `ShardedModel` or its `generate` would; no engine is needed."""
-    from mimokit.engine.inference.sampling import Sampling
+    from mimokit.extras.generation.network.sampling import Sampling
 
     planner = checked_planner(directory, tensor_parallel, pipeline_parallel, replicas, dtype)
     positions = runnable_functions(planner.stored).positions
@@ -182,3 +188,29 @@ def checked_stop_tokens(stop_tokens: Any, vocab: int) -> tuple[int, ...]:
             what = f"stop_tokens has {shown(token)}; ids are 0 to {vocab - 1:,}"
             raise refused("Options", "stop_tokens", shown(token), what)
     return tokens
+
+
+GENERATION = "generation_config.json"
+
+
+def stop_tokens(weights: WeightDirectory) -> tuple[int, ...]:
+    """Return the `eos_token_id` that the files state: for generation, else of the model.
+
+    Raises:
+        ConfigError: it is neither a token id nor a list of them.
+    """
+    generation = weights.directory / GENERATION
+    stated = read_json(generation).get("eos_token_id") if generation.exists() else None
+    where = generation if stated is not None else weights.directory / CONFIG
+    text = weights.config.get("text_config") if weights.is_multimodal else None
+    for section in (weights.config, text):
+        if stated is None and isinstance(section, Mapping):
+            stated = section.get("eos_token_id")
+    if stated is None:
+        return ()
+    ids: Sequence[object] = stated if isinstance(stated, list) else [stated]
+    stop = tuple(token for token in ids if isinstance(token, int) and not isinstance(token, bool))
+    if len(stop) < len(ids):
+        what = f"its eos_token_id is {shown(stated)}; write a token id or a list of them"
+        raise refused(where, "eos_token_id", stated, what)
+    return stop

@@ -11,17 +11,16 @@ from typing import Any
 
 import torch
 
-from mimokit.architecture.huggingface.families import ENCODER, LANGUAGE
-from mimokit.experiment.inference.check_inputs import (
+from mimokit.architecture.huggingface import ENCODER, LANGUAGE
+from mimokit.extras.generation.check.inputs import (
     ARITHMETIC,
     FINAL_NORM,
     OUTPUT,
     PROJECTOR_PART,
     CheckInput,
 )
-from mimokit.experiment.inference.parts import Parts, record, record_layers
-from mimokit.planning.weights.directory import CONFIG, read_json
-from mimokit.planning.weights.layout_files import LAYOUT
+from mimokit.extras.generation.check.parts import Parts, record, record_layers
+from mimokit.planning.weights import CONFIG, LAYOUT, read_json
 
 LAYERS = ("layers", "h", "encoder.layers")
 FINAL_NORMS = ("norm", "ln_f")

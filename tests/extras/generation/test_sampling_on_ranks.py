@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from mimokit.engine.inference import sample
-from tests.engine.inference.test_sampling import SETTINGS, logits
+from mimokit.extras.generation import sample
+from tests.extras.generation.test_sampling import SETTINGS, logits
 
 VOCAB = 1_003  # padded to 1,008: 8 ranks have 126 columns each, the last 5 of them padding
 EVERYTHING = [{}, *SETTINGS]
@@ -21,7 +21,7 @@ def _on_rank(
     import torch
     import torch.distributed as dist
 
-    from mimokit.engine.inference import sample
+    from mimokit.extras.generation import sample
 
     found: dict[int, Any] = {}
     for size in (2, 4, 8):

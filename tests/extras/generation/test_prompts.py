@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from mimokit.config.errors import ConfigError
-from mimokit.experiment.inference.prompts import check_request, checked_prompts
+from mimokit.extras.generation.prompts import check_request, checked_prompts, stop_tokens
+from mimokit.planning.weights import check_runnable
 from mimokit.planning.weights.directory import WeightDirectory
-from mimokit.planning.weights.running import check_runnable, stop_tokens
 from tests.sparse_weights import small_checkpoint
 
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from mimokit.config.errors import ConfigError
-from mimokit.engine.inference import sample
-from mimokit.engine.inference.sampling import Sampling, warped
+from mimokit.extras.generation import sample
+from mimokit.extras.generation.network.sampling import Sampling, warped
 
 SETTINGS: list[dict[str, Any]] = [
     {"temperature": 0.7},

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mimokit.cluster import EngineCluster
 from mimokit.config import ExperimentConfig
-from mimokit.experiment.inference.check_inputs import (
+from mimokit.extras.generation.check.inputs import (
     ARITHMETIC,
     OUTPUT,
     CheckInput,
@@ -18,11 +18,15 @@ from mimokit.experiment.inference.check_inputs import (
     checked_config,
 )
 from mimokit.planning import plan_layout
-from mimokit.planning.weights import WeightPlanner
-from mimokit.planning.weights.directory import refused
-from mimokit.planning.weights.layout_files import stored_weights
-from mimokit.planning.weights.running import check_runnable, computed_planner, runnable_functions
-from mimokit.planning.weights.types import DTYPE_BYTES
+from mimokit.planning.weights import (
+    DTYPE_BYTES,
+    WeightPlanner,
+    check_runnable,
+    computed_planner,
+    refused,
+    runnable_functions,
+    stored_weights,
+)
 from mimokit.progress import shown
 from mimokit.tables import Report, Section
 from mimokit.units import counted, span_text
@@ -30,8 +34,8 @@ from mimokit.units import counted, span_text
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from mimokit.experiment.inference.check_on_rank import ChangeShard
-    from mimokit.experiment.inference.parts import Parts
+    from mimokit.extras.generation.check.on_rank import ChangeShard
+    from mimokit.extras.generation.check.parts import Parts
 
 TOLERANCES: Mapping[str, float] = {
     "float64": 1e-5, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1e-2
@@ -263,7 +267,7 @@ class WeightCheck:
 
     def run(self, cluster: EngineCluster, change: ChangeShard | None = None) -> CheckReport:
         """Return how far the network on engines is from the oracle; see `check_weights`."""
-        from mimokit.experiment.inference.hugging_face_parts import can_load, hugging_face
+        from mimokit.extras.generation.check.hugging_face import can_load, hugging_face
 
         directory, config = self.planner.stored.directory, self.config
         ranks = plan_layout(config).world_size
@@ -282,7 +286,7 @@ class WeightCheck:
     def _parts(
         self, cluster: EngineCluster, config: ExperimentConfig, change: ChangeShard | None = None
     ) -> list[Parts]:
-        from mimokit.experiment.inference.check_on_rank import parts_on_rank
+        from mimokit.extras.generation.check.on_rank import parts_on_rank
 
         plan = plan_layout(config)
         return cluster.run(

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
-from mimokit.cli import model_commands
 from mimokit.cli.main import app
+from mimokit.extras.generation import commands
 from tests import seams
 from tests.hugging_face_weights import checkpoint
 from tests.planted import planted
@@ -52,7 +52,7 @@ def engines(cluster: EngineCluster, monkeypatch: pytest.MonkeyPatch) -> EngineCl
     def given(ranks: int, running: str | None, progress: bool = False) -> Iterator[EngineCluster]:
         yield cluster
 
-    monkeypatch.setattr(model_commands, "engines_for", given)
+    monkeypatch.setattr(commands, "engines_for", given)
     return cluster
 
 

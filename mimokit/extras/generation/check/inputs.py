@@ -8,13 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mimokit.architecture.huggingface import IMAGES
-from mimokit.architecture.huggingface.families import ENCODER, LANGUAGE, PROJECTOR
+from mimokit.architecture.huggingface import ENCODER, IMAGES, LANGUAGE, PROJECTOR
 from mimokit.architecture.modules import MultimodalModel, VisionEncoder
 from mimokit.config import ExperimentConfig
 from mimokit.config_files import config_from_mapping
-from mimokit.planning.weights import WeightPlanner
-from mimokit.planning.weights.running import placeholder
+from mimokit.planning.weights import WeightPlanner, placeholder
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -15,11 +15,11 @@ import pytest
 import torch
 
 from mimokit.config.errors import ConfigError
-from mimokit.engine.inference.exchange import counted, rank_of
-from mimokit.engine.inference.generation import Continuation, GenerationRequest, generate
-from mimokit.engine.inference.language import PaddedTokens
-from mimokit.engine.inference.loading import load_language
-from tests.engine.inference.threads import on_threads
+from mimokit.extras.generation.network.exchange import counted, rank_of
+from mimokit.extras.generation.network.generate import Continuation, GenerationRequest, generate
+from mimokit.extras.generation.network.language import PaddedTokens
+from mimokit.extras.generation.network.loading import load_language
+from tests.extras.generation.threads import on_threads
 from tests.hugging_face_weights import checkpoint
 from tests.qwen_vl import KINDS, model_of, qwen_checkpoint
 

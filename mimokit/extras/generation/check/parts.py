@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from mimokit.experiment.inference.check_inputs import EMBEDDING
+from mimokit.extras.generation.check.inputs import EMBEDDING
 
 Parts = dict[str, torch.Tensor]
 """Part of a network -> its output: [batch, tokens, width]; of an encoder and its projector

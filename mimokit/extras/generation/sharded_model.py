@@ -10,22 +10,23 @@ from typing import TYPE_CHECKING, Any, Self
 
 from mimokit.cluster import ClusterError, EngineCluster, RankError
 from mimokit.config.errors import ConfigError, Problem
-from mimokit.experiment.inference import weights_on_rank
-from mimokit.experiment.inference.prompts import (
+from mimokit.extras.generation import on_ranks
+from mimokit.extras.generation.on_ranks import (
+    Generation,
+    ModelOnRanks,
+    RankTokens,
+    joined,
+)
+from mimokit.extras.generation.prompts import (
     Rows,
     check_count,
     check_seed,
     checked_planner,
     checked_prompts,
     checked_stop_tokens,
+    stop_tokens,
 )
-from mimokit.experiment.inference.weights_on_rank import (
-    Generation,
-    ModelOnRanks,
-    RankTokens,
-    joined,
-)
-from mimokit.planning.weights.running import placeholder, runnable_functions, stop_tokens
+from mimokit.planning.weights import placeholder, runnable_functions
 from mimokit.units import counted
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from mimokit.cluster import ClusterRun
-    from mimokit.engine.inference.generation import GenerationRequest
+    from mimokit.extras.generation.network.generate import GenerationRequest
 
 STOP_SECONDS = 30.0
 """How long ranks may take to finish the token they are at, when a call is interrupted."""
@@ -89,7 +90,7 @@ class ShardedModel:
         self._model = ModelOnRanks(name, os.path.abspath(directory), tensor_parallel, dtype)
         self._closed = False
         self.interrupted: Generation | None = None
-        self._run(weights_on_rank.open_model, self._model)
+        self._run(on_ranks.open_model, self._model)
 
     def __enter__(self) -> Self:
         return self
@@ -117,9 +118,7 @@ class ShardedModel:
             RankDied: the process of a rank died; the next call loads the model again.
         """
         rows = self._rows(token_ids, 0)
-        of_ranks: list[NDArray[np.float32]] = self._run(
-            weights_on_rank.logits_on_rank, self._model, rows
-        )
+        of_ranks: list[NDArray[np.float32]] = self._run(on_ranks.logits_on_rank, self._model, rows)
         return of_ranks[0]
 
     def generate(
@@ -156,7 +155,7 @@ class ShardedModel:
                 not finite, with the rank.
             RankDied: as `logits`.
         """
-        from mimokit.engine.inference.sampling import Sampling
+        from mimokit.extras.generation.network.sampling import Sampling
 
         check_count(max_new_tokens)
         rows = self._rows(token_ids, max_new_tokens)
@@ -168,7 +167,7 @@ class ShardedModel:
         asked = checked_stop_tokens(stop_tokens, self._vocab)
         stop = self._stop if stop_tokens is None else asked
         requests = self._shared(rows, max_new_tokens, how, seed, stop)
-        run = self._submit(weights_on_rank.generate_on_rank, self._model, requests)
+        run = self._submit(on_ranks.generate_on_rank, self._model, requests)
         try:
             if on_token is not None:
                 run.on_sample(_streamer(on_token))
@@ -204,7 +203,7 @@ class ShardedModel:
         self._closed = True
         try:
             if self._cluster.world_size == self._ranks and self._cluster.current_run is None:
-                self._cluster.run(weights_on_rank.close_model, self._model.name)
+                self._cluster.run(on_ranks.close_model, self._model.name)
         except ClusterError:
             pass  # ranks that are gone keep nothing
 
@@ -215,7 +214,7 @@ class ShardedModel:
         self, rows: Any, new: int, how: Any, seed: int, stop: tuple[int, ...]
     ) -> tuple[GenerationRequest, ...]:
         """Return what every replica is asked for: neighbouring prompts, as evenly as can be."""
-        from mimokit.engine.inference.generation import GenerationRequest
+        from mimokit.extras.generation.network.generate import GenerationRequest
 
         shares = min(self._replicas, len(rows))
         ends = [number * len(rows) // shares for number in range(shares + 1)]

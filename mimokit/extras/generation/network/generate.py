@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import torch
 
-from mimokit.engine.inference.exchange import gathered, rank_of
-from mimokit.engine.inference.language import LanguageShard, PaddedTokens
-from mimokit.engine.inference.sampling import Sampling, draw
+from mimokit.extras.generation.network.exchange import gathered, rank_of
+from mimokit.extras.generation.network.language import LanguageShard, PaddedTokens
+from mimokit.extras.generation.network.sampling import Sampling, draw
 
 
 @dataclass(frozen=True)

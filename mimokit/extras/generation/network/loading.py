@@ -9,14 +9,10 @@ import torch
 import torch.distributed as dist
 
 from mimokit.architecture.modules import LanguageModel
-from mimokit.engine.inference.exchange import Group, rank_of, size_of
-from mimokit.engine.inference.language import LanguageShard
-from mimokit.engine.weights.files import opened
-from mimokit.engine.weights.reading import read_parameter
-from mimokit.planning.weights.running import (
-    language_planner,
-    runnable_functions,
-)
+from mimokit.engine.weights import opened, read_parameter
+from mimokit.extras.generation.network.exchange import Group, rank_of, size_of
+from mimokit.extras.generation.network.language import LanguageShard
+from mimokit.planning.weights import language_planner, runnable_functions
 
 
 def load_language(

@@ -1,0 +1,1 @@
+"""The network that generates, in plain torch: layers on shards, a cache, sampling from shards."""
