@@ -93,8 +93,7 @@ class RunMeasures:
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences about what differs between ranks, and need not be wrong."""
-        all_reduce = all_reduce_note(self.all_reduce, self.calibrated)
-        return (*map(str, self.spreads), *self._waiting(), *all_reduce)
+        return (*map(str, self.spreads), *self._waiting(), *self._small_all_reduce())
 
     def _waiting(self) -> Iterator[str]:
         least = min(self.ranks, key=lambda rank: rank.waiting, default=None)
@@ -106,20 +105,13 @@ class RunMeasures:
                 f"{seconds_text(most.waiting)}."
             )
 
-
-def all_reduce_note(seconds: float | None, calibrated: float | None) -> Iterator[str]:
-    """Yield a sentence about a small all-reduce, if it was measured and calibrated."""
-    if seconds is not None and calibrated is not None:
-        times = seconds / calibrated if calibrated else float("inf")
-        yield (
-            f"A small all-reduce takes {seconds_text(seconds)}, {times:.1f} times the "
-            f"{seconds_text(calibrated)} of the calibration."
-        )
-
-
-def relative_spread(sizes: Sequence[int]) -> float:
-    """Return largest less smallest as a share of the mean; 0 if all are 0."""
-    return (max(sizes) - min(sizes)) / (sum(sizes) / len(sizes) or 1)
+    def _small_all_reduce(self) -> Iterator[str]:
+        if self.all_reduce is not None and self.calibrated is not None:
+            times = self.all_reduce / self.calibrated if self.calibrated else float("inf")
+            yield (
+                f"A small all-reduce takes {seconds_text(self.all_reduce)}, {times:.1f} times the "
+                f"{seconds_text(self.calibrated)} of the calibration."
+            )
 
 
 def _of_rank(rank: int, steps: Sequence[StepSample]) -> RankMeasures:
@@ -147,7 +139,8 @@ def _spreads(ranks: Sequence[RankMeasures], plan: LayoutPlan) -> Iterator[Spread
     for group in alike.values():
         most = max(group, key=lambda measures: measures.memory)
         if len(group) > 1 and most.memory:
-            share = relative_spread([measures.memory for measures in group])
+            memory = [measures.memory for measures in group]
+            share = (max(memory) - min(memory)) / (sum(memory) / len(memory))
             ranks_of_group = tuple(measures.rank for measures in group)
             yield Spread(ranks_of_group, share, most.rank, most.memory)
 

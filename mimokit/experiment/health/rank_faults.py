@@ -1,62 +1,18 @@
-"""What is wrong with ranks: bits, entries, random states and collectives; how reports show it."""
+"""What is wrong with ranks: bits, entries, random states and collectives."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.tensor_collectives import CollectiveSpan
 from mimokit.samples import HealthSample
-from mimokit.tables import Report, Section
 from mimokit.units import counted
 
 Planned = Mapping[int, Mapping[str, CollectiveSpan]]
 """Rank -> module -> planned collectives of its tensor parallel group; without what is unknown."""
-
-
-class RanksHealth(Report):
-    """What the reports of a training run and of a sharded model have in common."""
-
-    COLUMNS: Sequence[str]
-
-    @property
-    def wrong(self) -> tuple[str, ...]:
-        """A sentence for each thing that is wrong."""
-        raise NotImplementedError
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Sentences about what differs between ranks, and need not be wrong."""
-        raise NotImplementedError
-
-    @property
-    def healthy(self) -> bool:
-        """Whether nothing is wrong."""
-        return not self.wrong
-
-    def _rows(self) -> list[list[str]]:
-        raise NotImplementedError
-
-    def _values(self) -> list[dict[str, Any]]:
-        """Return plain data of every rank."""
-        raise NotImplementedError
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data."""
-        return {
-            "healthy": self.healthy,
-            "wrong": list(self.wrong),
-            "notes": list(self.notes),
-            "ranks": self._values(),
-        }
-
-    def section(self) -> Section:
-        """Return a row per rank, and below them what is wrong."""
-        sentences = (*(self.wrong or ("Nothing is wrong.",)), *self.notes)
-        return Section("Health of the ranks", self.COLUMNS, self._rows(), sentences)
 
 
 @dataclass(frozen=True)
@@ -66,7 +22,7 @@ class RankDifference:
     ranks: tuple[int, int]
     names: tuple[str, ...]
 
-    def sentence(self, when: str = "") -> str:
+    def sentence(self, when: str) -> str:
         """Return what differs."""
         lower, rank = self.ranks
         return (
@@ -95,16 +51,12 @@ def differences(
             yield RankDifference((lower, rank), tuple(different))
 
 
-def not_finite(tensors: Mapping[int, Sequence[str]], when: str = "") -> Iterator[str]:
+def not_finite(ranks: Sequence[HealthSample], when: str) -> Iterator[str]:
     """Yield a sentence for each rank with tensors that have an entry that is not finite."""
-    for rank, names in tensors.items():
-        if names:
-            yield f"Rank {rank} has an entry that is not finite in {_named(names)}{when}."
-
-
-def miscounted(rank: int, count: int, where: str, planned: object) -> str:
-    """Return that a rank had another number of collectives than is planned."""
-    return f"Rank {rank} had {count:,} collectives in {where}, and {planned} are planned."
+    for sample in ranks:
+        if sample.not_finite:
+            names = _named(sample.not_finite)
+            yield f"Rank {sample.rank} has an entry that is not finite in {names}{when}."
 
 
 def _named(names: Sequence[str]) -> str:
@@ -112,22 +64,10 @@ def _named(names: Sequence[str]) -> str:
     return names[0] + (f" and {counted(others, 'other')}" if others else "")
 
 
-@dataclass(frozen=True)
-class Fault:
-    """Something wrong on a rank.
-
-    Attributes:
-        rank: that differs from a lower one, or from its plan.
-    """
-
-    rank: int
-    sentence: str
-
-
 def rank_faults(
     ranks: Sequence[HealthSample], plan: LayoutPlan, planned: Planned | None
-) -> tuple[Fault, ...]:
-    """Return what is wrong with the random states and the collectives of ranks.
+) -> tuple[str, ...]:
+    """Return what is wrong with the random states and the collectives of ranks, in sentences.
 
     Args:
         planned: collectives; None: not known. The ranks that it lacks have a module of the user,
@@ -142,7 +82,7 @@ def rank_faults(
     )
 
 
-def _of_generators(ranks: Sequence[HealthSample], plan: LayoutPlan) -> Iterator[Fault]:
+def _of_generators(ranks: Sequence[HealthSample], plan: LayoutPlan) -> Iterator[str]:
     """Yield tensor parallel ranks whose generators have different states.
 
     Ranks with other stages have drawn other weights from them.
@@ -154,46 +94,45 @@ def _of_generators(ranks: Sequence[HealthSample], plan: LayoutPlan) -> Iterator[
         if sample.random_state == first.random_state or pair in seen or ours != theirs:
             continue
         seen.add(pair)
-        yield Fault(
-            sample.rank,
+        yield (
             f"Ranks {first.rank} and {sample.rank} have different random states after iteration "
-            f"{sample.iteration}, which must be alike in a tensor parallel group.",
+            f"{sample.iteration}, which must be alike in a tensor parallel group."
         )
 
 
-def _of_regions(ranks: Sequence[HealthSample], plan: LayoutPlan) -> Iterator[Fault]:
+def _of_regions(ranks: Sequence[HealthSample], plan: LayoutPlan) -> Iterator[str]:
     """Yield tensor parallel ranks with the same random state inside their regions."""
     for module, sample, first in _pairs(ranks, plan, lambda module: module.groups("tp")):
         state = sample.states_inside.get(module)
         if state is not None and state == first.states_inside.get(module):
-            yield Fault(
-                sample.rank,
+            yield (
                 f"Ranks {first.rank} and {sample.rank} have the same random state inside the "
                 f"tensor parallel regions of {module} after iteration {sample.iteration}, where "
-                "they must differ.",
+                "they must differ."
             )
 
 
-def _of_replicas(ranks: Sequence[HealthSample], plan: LayoutPlan) -> Iterator[Fault]:
+def _of_replicas(ranks: Sequence[HealthSample], plan: LayoutPlan) -> Iterator[str]:
     """Yield replicas of a module with different random states inside its regions."""
     for module, sample, first in _pairs(ranks, plan, lambda module: module.groups("cp", "dp")):
         if sample.states_inside.get(module) != first.states_inside.get(module):
-            yield Fault(
-                sample.rank,
+            yield (
                 f"Ranks {first.rank} and {sample.rank}, which are replicas, have different random "
                 f"states inside the tensor parallel regions of {module} after iteration "
-                f"{sample.iteration}.",
+                f"{sample.iteration}."
             )
 
 
-def _of_groups(ranks: Sequence[HealthSample], planned: Planned) -> Iterator[Fault]:
+def _of_groups(ranks: Sequence[HealthSample], planned: Planned) -> Iterator[str]:
     """Yield ranks that had other collectives than are planned."""
     for sample in ranks:
         for module, span in planned.get(sample.rank, {}).items():
             count = sample.collectives.get(module)
             if count is not None and count not in span:
-                where = f"the tensor parallel group of {module} in iteration {sample.iteration}"
-                yield Fault(sample.rank, miscounted(sample.rank, count, where, span))
+                yield (
+                    f"Rank {sample.rank} had {count:,} collectives in the tensor parallel group of "
+                    f"{module} in iteration {sample.iteration}, and {span} are planned."
+                )
 
 
 def _pairs(

@@ -14,13 +14,16 @@ from typing import Any
 from mimokit.cluster.errors import RankDied
 from mimokit.config import ExperimentConfig
 from mimokit.config.user_code import NO_CODE, UserCode
-from mimokit.experiment.health.held import HeldMemory, Predicted, held_memory, predicted_memory
 from mimokit.experiment.health.measures import LAST, NOT_MEASURED, RankMeasures, RunMeasures
+from mimokit.experiment.health.module_memory import (
+    HeldMemory,
+    Predicted,
+    held_memory,
+    predicted_memory,
+)
 from mimokit.experiment.health.rank_faults import (
-    Fault,
     Planned,
     RankDifference,
-    RanksHealth,
     differences,
     not_finite,
     rank_faults,
@@ -29,14 +32,18 @@ from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.hardware import load_hardware
 from mimokit.prediction.tensor_collectives import CollectiveSpan, may_lack_items, tensor_collectives
 from mimokit.samples import HealthSample, Sample, StepSample
-from mimokit.tables import Section
+from mimokit.tables import Report, Section
 from mimokit.units import bytes_text, parts_text, seconds_text, span_text
 
 MOST_SENTENCES = 4
+COLUMNS = (
+    "rank", "after iteration", "parameters", "differ from a lower rank", "not finite",
+    "random state", "collectives", "private memory", "peak", "waiting", "communication", "step",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, repr=False)
-class RunHealth(RanksHealth):
+class RunHealth(Report):
     """What the ranks of a run said about themselves.
 
     Whether the layout computes the model, `verify` says.
@@ -49,17 +56,12 @@ class RunHealth(RanksHealth):
 
     ranks: tuple[HealthSample, ...]
     differences: tuple[RankDifference, ...]
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[str, ...] = ()
     planned: Planned = field(default_factory=dict)
     measures: RunMeasures = field(default_factory=RunMeasures)
     unplanned: tuple[int, ...] = ()
     lost: str | None = None
     predicted: Predicted = field(default_factory=dict)
-
-    COLUMNS = (
-        "rank", "after iteration", "parameters", "differ from a lower rank", "not finite",
-        "random state", "collectives", "private memory", "peak", "waiting", "communication", "step",
-    )  # fmt: skip
 
     @classmethod
     def of(
@@ -95,12 +97,17 @@ class RunHealth(RanksHealth):
         when = f" after iteration {self.ranks[0].iteration}" if self.ranks else ""
         sentences = [
             *([] if self.lost is None else [self.lost]),
-            *not_finite({sample.rank: sample.not_finite for sample in self.ranks}, when),
+            *not_finite(self.ranks, when),
             *(difference.sentence(when) for difference in self.differences),
-            *(fault.sentence for fault in self.faults),
+            *self.faults,
         ]
         more = len(sentences) - MOST_SENTENCES
         return (*sentences[:MOST_SENTENCES], *([f"And {more:,} more."] if more > 0 else []))
+
+    @property
+    def healthy(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.wrong
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -125,40 +132,41 @@ class RunHealth(RanksHealth):
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
-        return {**super().to_json(), "held": [asdict(one) for one in self.held]}
+        return {
+            "healthy": self.healthy,
+            "wrong": list(self.wrong),
+            "notes": list(self.notes),
+            "ranks": [self._of_rank(sample) for sample in self.ranks],
+            "held": [asdict(memory) for memory in self.held],
+        }
 
     def for_file(self) -> dict[str, Any]:
         """Return plain data without the digests, which are as many as there are tensors."""
         content = self.to_json()
-        shown = [{k: v for k, v in one.items() if k != "digests"} for one in content["ranks"]]
-        return {**content, "ranks": shown}
+        for rank in content["ranks"]:
+            del rank["digests"]
+        return content
 
     def section(self) -> Section:
         """Return a row per rank, and below them what is wrong."""
-        section = super().section()
-        if self.ranks or self.lost:
-            return section
-        return replace(section, sentences=("No rank has finished an iteration.",))
+        sentences = (*(self.wrong or ("Nothing is wrong.",)), *self.notes)
+        if not (self.ranks or self.lost):
+            sentences = ("No rank has finished an iteration.",)
+        return Section("Health of the ranks", COLUMNS, self._rows(), sentences)
 
     @cached_property
     def _measured(self) -> dict[int, RankMeasures]:
         return {measures.rank: measures for measures in self.measures.ranks}
 
-    def _values(self) -> list[dict[str, Any]]:
-        return [
-            {
-                **asdict(sample),
-                "planned_collectives": {
-                    module: asdict(span) for module, span in self.planned[sample.rank].items()
-                }
-                if sample.rank in self.planned
-                else None,
-                "measured": asdict(self._measured[sample.rank])
-                if sample.rank in self._measured
-                else None,
-            }
-            for sample in self.ranks
-        ]
+    def _of_rank(self, sample: HealthSample) -> dict[str, Any]:
+        planned, measured = self.planned.get(sample.rank), self._measured.get(sample.rank)
+        return {
+            **asdict(sample),
+            "planned_collectives": None
+            if planned is None
+            else {module: asdict(span) for module, span in planned.items()},
+            "measured": None if measured is None else asdict(measured),
+        }
 
     def _rows(self) -> list[list[str]]:
         others = {difference.ranks[1]: difference.names for difference in self.differences}

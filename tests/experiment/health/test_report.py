@@ -18,8 +18,8 @@ from mimokit.cluster import EngineCluster
 from mimokit.config import ExperimentConfig
 from mimokit.config.strategy import StrategyConfig
 from mimokit.experiment import train
-from mimokit.experiment.health.held import predicted_memory
 from mimokit.experiment.health.measures import NOT_MEASURED, RunMeasures
+from mimokit.experiment.health.module_memory import predicted_memory
 from mimokit.experiment.health.report import HealthRecord, RunHealth
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.tensor_collectives import CollectiveSpan
