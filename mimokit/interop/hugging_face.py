@@ -8,9 +8,7 @@ import re
 from pathlib import Path
 
 from mimokit.architecture.huggingface import IMAGES
-from mimokit.architecture.huggingface.fields import Fields
 from mimokit.architecture.huggingface.functions import functions_of
-from mimokit.architecture.huggingface.llava import image_token
 from mimokit.architecture.modules import MultimodalModel, VisionEncoder
 from mimokit.architecture.parallel_sizes import ParallelSizes, rank_fields
 from mimokit.architecture.transformer import Transformer
@@ -20,7 +18,7 @@ from mimokit.config_files import config_from_mapping
 from mimokit.config_files.implied import DEFAULT_SEQ_LENGTH
 from mimokit.interop.imported import refused
 from mimokit.planning.weights import WeightPlanner, read_directory
-from mimokit.planning.weights.running import check_room_for_image
+from mimokit.planning.weights.running import check_room_for_image, placeholder
 from mimokit.prediction.weights_memory import LANGUAGE
 from mimokit.units import shown
 
@@ -75,7 +73,7 @@ def config_of_checkpoint(
         raise refused(where, "gpus", ranks, sentence)
     sizes = _sizes(mode, ranks, model.language.net)
     path = str(Path(directory).absolute())
-    token = image_token(Fields(weights.config))
+    token = placeholder(weights)
     images, words = int(sizes[0].data), int(sizes[1].data)
     first = images if mode == "heterogeneous" else 0
     return config_from_mapping({

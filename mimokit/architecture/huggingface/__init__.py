@@ -14,6 +14,7 @@ from mimokit.architecture.huggingface.encoders import (
     whisper_encoder,
 )
 from mimokit.architecture.huggingface.fields import Fields
+from mimokit.architecture.huggingface.functions import functions_of
 from mimokit.architecture.huggingface.language import (
     LANGUAGE_TYPES,
     language_model,
@@ -37,7 +38,7 @@ from mimokit.config.errors import ConfigError, Problem, unknown_name
 from mimokit.config.text_file import read_text_file, reason_of
 from mimokit.units import shown
 
-__all__ = ["from_hf"]
+__all__ = ["from_hf", "functions_of"]
 
 _TOWERS = {"clip": "clip_vision_model", "siglip": "siglip_vision_model"}
 _QWEN_VISION = {

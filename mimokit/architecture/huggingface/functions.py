@@ -118,18 +118,6 @@ def functions_of(config: Mapping[str, Any]) -> NetworkFunctions:
     return functions
 
 
-def tower_functions_of(config: Mapping[str, Any]) -> NetworkFunctions:
-    """Return what the vision tower of a LLaVA computes between its matrices.
-
-    Raises:
-        ConfigError: a field is of the wrong type.
-    """
-    fields = Fields(config).section("vision_config")
-    functions = functions_of_section(fields, fields.text("model_type", "clip_vision_model"))
-    fields.check()
-    return functions
-
-
 def functions_of_section(fields: Fields, kind: str) -> NetworkFunctions:
     """Return what a network computes between its matrices; problems are left in the fields."""
     activation, epsilon, positions = _DEFAULTS.get(kind, ("silu", 1e-6, 0))

@@ -5,13 +5,11 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 
 from mimokit.architecture.modules import ROTARY_BASE
 from mimokit.architecture.parallel_sizes import ParallelSizes
@@ -19,9 +17,10 @@ from mimokit.architecture.parameters_on_rank import stage_spans
 from mimokit.architecture.tensor_cut import Span
 from mimokit.architecture.transformer import EPSILON, INIT_STD
 from mimokit.config import MimoParallelismConfig, ModuleArchitecture
-from mimokit.config.layer_architecture import Activation, windowed_layers
+from mimokit.config.layer_architecture import windowed_layers
 from mimokit.config.runtime import FP8
 from mimokit.config.user_code import NO_CODE, OwnModule, UserCode
+from mimokit.engine.activations import ACTIVATIONS
 from mimokit.engine.inside_steps import tell_of_recomputation
 from mimokit.engine.megatron import (
     CPU_ONLY,
@@ -148,14 +147,6 @@ def set_precision(
         multiply_in_fp8(module, groups)
 
 
-_ACTIVATIONS: Mapping[Activation, Callable[[torch.Tensor], torch.Tensor]] = {
-    "gelu": F.gelu,
-    "gelu_tanh": partial(F.gelu, approximate="tanh"),
-    "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x),
-    "silu": F.silu,
-}
-
-
 def transformer_config(
     architecture: ModuleArchitecture, execution: ModuleExecution
 ) -> TransformerConfig:
@@ -257,7 +248,7 @@ def _layer_options(architecture: ModuleArchitecture) -> dict[str, Any]:
         "normalization": architecture.normalization or "LayerNorm",
         "layernorm_epsilon": architecture.layernorm_epsilon or EPSILON,
         "gated_linear_unit": bool(architecture.gated_linear_unit),
-        "activation_func": _ACTIVATIONS[architecture.activation],
+        "activation_func": ACTIVATIONS[architecture.activation],
         "add_bias_linear": inside,
         "add_qkv_bias": qkv,
         "qk_layernorm": bool(architecture.qk_layernorm),

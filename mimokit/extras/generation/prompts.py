@@ -9,19 +9,20 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mimokit.config.errors import ConfigError, Problem
+from mimokit.architecture.huggingface import functions_of
+from mimokit.config.errors import ConfigError, Problem, refuse_if_any
 from mimokit.planning.weights import (
     CONFIG,
     language_planner,
     placeholder,
     read_json,
     refused,
-    runnable_functions,
     stored_weights,
 )
 from mimokit.units import counted, shown
 
 if TYPE_CHECKING:
+    from mimokit.architecture.huggingface.functions import NetworkFunctions
     from mimokit.planning.weights import WeightDirectory, WeightPlanner
 
 Rows = tuple[tuple[int, ...], ...]
@@ -158,6 +159,20 @@ def checked_planner(
         what = f"replicas is {shown(replicas)}; it must be at least 1"
         raise refused("Layout", "replicas", replicas, what)
     return language_planner(stored_weights(directory), tensor, dtype)
+
+
+def runnable_functions(weights: WeightDirectory) -> NetworkFunctions:
+    """Return what a language model computes between its matrices.
+
+    Raises:
+        ConfigError: it has what cannot run.
+    """
+    functions = functions_of(weights.config)
+    refuse_if_any(
+        Problem("weights", field, None, f"{weights.directory}: {what}.")
+        for field, what in functions.obstacles.items()
+    )
+    return functions
 
 
 def check_count(value: object) -> None:

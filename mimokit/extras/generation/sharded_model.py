@@ -24,9 +24,10 @@ from mimokit.extras.generation.prompts import (
     checked_planner,
     checked_prompts,
     checked_stop_tokens,
+    runnable_functions,
     stop_tokens,
 )
-from mimokit.planning.weights import placeholder, runnable_functions
+from mimokit.planning.weights import placeholder
 from mimokit.units import counted
 
 if TYPE_CHECKING:

@@ -10,11 +10,9 @@ from mimokit.planning.weights.directory import (
 from mimokit.planning.weights.layout_files import LAYOUT, stored_weights
 from mimokit.planning.weights.plan import WeightPlanner, plan_weights
 from mimokit.planning.weights.running import (
-    check_runnable,
     computed_planner,
     language_planner,
     placeholder,
-    runnable_functions,
 )
 from mimokit.planning.weights.slices import Slice, SlicedTensor, sliced_tensors
 from mimokit.planning.weights.types import (
@@ -37,7 +35,6 @@ __all__ = [
     "WeightDirectory",
     "WeightPlan",
     "WeightPlanner",
-    "check_runnable",
     "computed_planner",
     "language_planner",
     "placeholder",
@@ -45,7 +42,6 @@ __all__ = [
     "read_directory",
     "read_json",
     "refused",
-    "runnable_functions",
     "sliced_tensors",
     "stored_weights",
 ]

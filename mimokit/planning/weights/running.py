@@ -1,62 +1,19 @@
-"""What networks of weights can run, and their parts."""
+"""The planners of what runs of weights: of a language model, and of a tower in front of it."""
 
 from __future__ import annotations
 
 from mimokit.architecture.huggingface.families import family_of
 from mimokit.architecture.huggingface.fields import Fields
-from mimokit.architecture.huggingface.functions import (
-    NetworkFunctions,
-    functions_of,
-    tower_functions_of,
-)
 from mimokit.architecture.huggingface.llava import image_token
 from mimokit.architecture.huggingface.module_weights import module_family
 from mimokit.architecture.huggingface.qwen_vision_tensors import QWEN_VISION_TYPES
 from mimokit.architecture.huggingface.weight_tensors import GROUPED_TYPES
-from mimokit.config.errors import refuse_if_any
 from mimokit.planning.weights.directory import WeightDirectory, refused
 from mimokit.planning.weights.plan import WeightPlanner
 from mimokit.units import counted, shown
 
 LANGUAGE_TYPES = (*GROUPED_TYPES, "gpt2")
 """The values of `model_type` that make logits."""
-
-
-def runnable_functions(weights: WeightDirectory) -> NetworkFunctions:
-    """Return what the network computes between its matrices; of a LLaVA its language model.
-
-    Raises:
-        ConfigError: it has what cannot run.
-    """
-    return _runnable(weights, functions_of(weights.config))
-
-
-def runnable_tower_functions(weights: WeightDirectory) -> NetworkFunctions:
-    """Return the same of the vision tower of a LLaVA."""
-    return _runnable(weights, tower_functions_of(weights.config))
-
-
-def _runnable(weights: WeightDirectory, functions: NetworkFunctions) -> NetworkFunctions:
-    refuse_if_any(
-        problem
-        for field, what in functions.obstacles.items()
-        for problem in refused(weights.directory, field, None, what).problems
-    )
-    return functions
-
-
-def check_runnable(weights: WeightDirectory) -> None:
-    """Raise `ConfigError` if a part of the network has what cannot run."""
-    kind = weights.config.get("model_type")
-    if kind in QWEN_VISION_TYPES:
-        what = (
-            f"its model_type is {kind}, whose vision tower runs compute and checks do not; verify "
-            "an experiment whose modules start from it"
-        )
-        raise refused(weights.directory, "model_type", kind, what)
-    runnable_functions(weights)
-    if weights.is_multimodal:
-        runnable_tower_functions(weights)
 
 
 def check_language(weights: WeightDirectory) -> None:

@@ -16,6 +16,7 @@ from mimokit.extras.generation import commands
 from tests import seams
 from tests.hugging_face_weights import checkpoint
 from tests.planted import planted
+from tests.qwen_vl import qwen_checkpoint
 
 if TYPE_CHECKING:
     from mimokit.cluster import EngineCluster
@@ -122,7 +123,7 @@ def test_what_cannot_be_generated_is_rejected_in_a_sentence(
     ("name", "changed", "sentence"),
     [
         ("llama", {"hidden_act": "relu2"}, "its activation is 'relu2'"),
-        ("llama", {"rope_scaling": {"type": "longrope"}, "rope_parameters": None}, "'longrope'"),
+        ("llama", {"rope_scaling": {"type": "longrope"}, "rope_parameters": None}, "scaling"),
         ("llama", {"hidden_size": 64}, "config.json makes it"),
     ],
 )
@@ -150,6 +151,12 @@ def test_a_llava_is_checked_and_a_prompt_with_an_image_rejected(engines: EngineC
     done = CliRunner().invoke(app, [*line, "--tokens", "1,100,3"])
     assert done.exit_code == 2
     assert "prompt 0 has the id 100, which represents an image" in done.stderr
+
+
+def test_a_qwen_vl_is_not_checked() -> None:
+    done = CliRunner().invoke(app, ["check", str(qwen_checkpoint("qwen2_vl"))])
+    assert done.exit_code == 2
+    assert "its model_type is qwen2_vl, whose tower no check compares" in done.stderr
 
 
 def test_rows_beyond_the_positions_are_not_checked() -> None:

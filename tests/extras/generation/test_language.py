@@ -22,10 +22,10 @@ from mimokit.extras.generation.network.loading import load_language
 from tests.extras.generation.threads import on_threads
 from tests.hugging_face_weights import checkpoint
 from tests.qwen_vl import KINDS, model_of, qwen_checkpoint
+from tests.rows import rows
 
 ROWS = [[1, 2, 3, 100, 5, 6, 7], [9, 50, 100]]
 NAMES = ("llama", "llama_with_biases", "mistral", "qwen2", "qwen3", "phi3", "gpt2")
-
 
 EXACT = 1e-12
 """Difference in fp64. In fp32 rounding alone is up to 2e-5 of the largest logit of these models."""
@@ -66,9 +66,7 @@ def difference(found: torch.Tensor, wanted: list[torch.Tensor]) -> float:
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "ranks"), [(name, ranks) for name in NAMES for ranks in (1, 4)] + [("qwen2", 8)]
-)
+@rows("name, ranks", *((name, ranks) for name in NAMES for ranks in (1, 4)), ("qwen2", 8))
 def test_logits_are_those_of_hugging_face(name: str, ranks: int) -> None:
     """Prompts of different lengths; Qwen2, Qwen3 and Llama with biases have 2 groups."""
     for whole, cached in on_threads(ranks, lambda group: logits_on(checkpoint(name), group)):
@@ -76,7 +74,7 @@ def test_logits_are_those_of_hugging_face(name: str, ranks: int) -> None:
         assert difference(cached, wanted_of(name)) < EXACT
 
 
-@pytest.mark.parametrize("name", NAMES)
+@rows("name", *NAMES)
 def test_rounding_in_fp32_is_like_that_of_hugging_face(name: str) -> None:
     rounded = torch.stack(
         [
@@ -101,9 +99,7 @@ YARN = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "rope", [LLAMA3, YARN, {"rope_type": "linear", "rope_theta": 500.0, "factor": 3.0}]
-)
+@rows("rope", LLAMA3, YARN, {"rope_type": "linear", "rope_theta": 500.0, "factor": 3.0})
 def test_rotary_scaling_is_that_of_hugging_face(rope: dict[str, Any], tmp_path: Path) -> None:
     for file in checkpoint("mistral").iterdir():  # 8 dimensions a head: all bands of llama3
         (tmp_path / file.name).write_bytes(file.read_bytes())
@@ -148,7 +144,7 @@ def test_sampling_adds_one_collective_per_token_and_one_in_all() -> None:
         assert row == pytest.approx(wanted[:3], abs=1e-4)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@rows("kind", *KINDS)
 def test_the_language_model_of_a_qwen_vl_reads_words(kind: str) -> None:
     rows = [[1, 2, 3, 19, 5, 6, 7]]
 

@@ -12,7 +12,6 @@ import pytest
 
 from mimokit.config.errors import ConfigError
 from mimokit.extras.generation.prompts import check_request, checked_prompts, stop_tokens
-from mimokit.planning.weights import check_runnable
 from mimokit.planning.weights.directory import WeightDirectory
 from tests.sparse_weights import small_checkpoint
 
@@ -67,18 +66,6 @@ def test_stop_tokens_are_those_that_the_files_state(
 def test_stop_tokens_that_are_none_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="its eos_token_id is 'end'; write a token id"):
         stop_tokens(WeightDirectory(tmp_path, {"eos_token_id": "end"}, {}))
-
-
-def test_networks_that_cannot_run_are_rejected(tmp_path: Path) -> None:
-    for config, sentence in (
-        (
-            {"model_type": "llava", "text_config": {}, "vision_config": {"hidden_act": "relu"}},
-            "its activation is 'relu'",
-        ),
-        ({"model_type": "llama", "hidden_act": "relu"}, "its activation is 'relu'"),
-    ):
-        with pytest.raises(ConfigError, match=sentence):
-            check_runnable(WeightDirectory(tmp_path, config, {}))
 
 
 @pytest.mark.parametrize(

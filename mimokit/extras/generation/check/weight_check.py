@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mimokit.architecture.huggingface import functions_of
 from mimokit.cluster import EngineCluster
 from mimokit.config import ExperimentConfig
 from mimokit.extras.generation.check.inputs import (
@@ -21,10 +22,8 @@ from mimokit.planning import plan_layout
 from mimokit.planning.weights import (
     DTYPE_BYTES,
     WeightPlanner,
-    check_runnable,
     computed_planner,
     refused,
-    runnable_functions,
     stored_weights,
 )
 from mimokit.progress import shown
@@ -251,8 +250,13 @@ class WeightCheck:
     ) -> WeightCheck:
         """Return the check that is asked for, reading headers alone; raises as `check_weights`."""
         planner = computed_planner(stored_weights(directory), tensor_parallel, dtype=dtype)
-        check_runnable(planner.stored)
-        positions = runnable_functions(planner.stored).positions
+        stored = planner.stored
+        if stored.is_multimodal and not stored.is_llava:
+            kind = stored.config["model_type"]
+            what = f"its model_type is {kind}, whose tower no check compares; verify an experiment"
+            what += " whose modules start from it"
+            raise refused(stored.directory, "model_type", kind, what)
+        positions = functions_of(stored.config).positions
         if length is None:
             length = min(USUAL_LENGTH, positions or USUAL_LENGTH)
         for name, value in (("batch", batch), ("length", length)):

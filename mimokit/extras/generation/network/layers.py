@@ -8,15 +8,15 @@ earlier tokens are sharded over the ranks as the heads are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 
 from mimokit.architecture.transformer import Transformer
+from mimokit.engine.activations import ACTIVATIONS
 from mimokit.extras.generation.network.exchange import Group, gathered, rank_of, size_of, summed
 
 if TYPE_CHECKING:
@@ -73,13 +73,6 @@ class KeyValueCache:
 
 Parameters = Mapping[str, torch.Tensor]
 """Megatron's names -> the shard of this rank."""
-
-ACTIVATIONS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "silu": F.silu,
-    "gelu": F.gelu,
-    "gelu_tanh": partial(F.gelu, approximate="tanh"),
-    "quick_gelu": lambda inner: inner * torch.sigmoid(1.702 * inner),
-}
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from mimokit.architecture.modules import LanguageModel
 from mimokit.engine.weights import opened, read_parameter
 from mimokit.extras.generation.network.exchange import Group, rank_of, size_of
 from mimokit.extras.generation.network.language import LanguageShard
-from mimokit.planning.weights import language_planner, runnable_functions
+from mimokit.extras.generation.prompts import runnable_functions
+from mimokit.planning.weights import language_planner
 
 
 def load_language(
