@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from mimokit.experiment.verification import compute_oracle as compute_oracle
     from mimokit.experiment.verification import verify as verify
     from mimokit.experiment.verification_report import VerificationReport as VerificationReport
-    from mimokit.extras.generation.check.weight_check import CheckReport as CheckReport
+    from mimokit.extras.generation.check.report import CheckReport as CheckReport
     from mimokit.extras.generation.check.weight_check import check_weights as check_weights
     from mimokit.extras.generation.on_ranks import Generation as Generation
     from mimokit.extras.generation.sharded_model import ShardedModel as ShardedModel
