@@ -64,9 +64,6 @@ def generate(
         list[str], typer.Option(help="Token ids of a prompt, such as 1,2,3; may be repeated.")
     ],
     tp: Tensor = 1,
-    pp: Annotated[
-        int, typer.Option("--pp", help="Must be 1: generation in stages is not supported.")
-    ] = 1,
     replicas: Annotated[int, typer.Option(help="Copies that share the prompts.")] = 1,
     max_new_tokens: Annotated[int, typer.Option(help="Of every prompt.")] = 32,
     temperature: Annotated[
@@ -92,21 +89,21 @@ def generate(
     """Generate tokens on tensor parallel ranks, with a cache and without gathering logits."""
     with failures():
         from mimokit.experiment import ShardedModel
-        from mimokit.extras.generation.prompts import check_request, decoded
+        from mimokit.extras.generation.prompts import PromptRules, check_whole, decoded
+        from mimokit.planning.weights import language_planner, stored_weights
 
         prompts = [whole_numbers(t, "--tokens", "token ids") if t.strip() else [] for t in tokens]
         how: dict[str, Any] = {
             "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p,
             "repetition_penalty": repetition_penalty,
         }  # fmt: skip
-        sizes: dict[str, Any] = {"pipeline_parallel": pp, "replicas": replicas, "dtype": dtype}
-        check_request(
-            directory, tp, prompts, max_new_tokens, how, seed=seed, stop_tokens=stop, **sizes
-        )
+        rules = PromptRules.of(language_planner(stored_weights(directory), tp, dtype))
+        rules.request(prompts, max_new_tokens, how, seed, stop)  # rejected before engines start
+        check_whole("replicas", replicas, least=1)
         with (
             engines_for(tp * replicas, cluster, progress=True) as engines,
             shown("Reading weights") as bar,
-            ShardedModel(engines, directory, tp, **sizes) as model,
+            ShardedModel(engines, directory, tp, replicas=replicas, dtype=dtype) as model,
         ):
             tokens_made = itertools.count(1)
             made = model.generate(

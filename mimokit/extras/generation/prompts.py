@@ -3,8 +3,8 @@ ids as text where a tokenizer lies next to the weights."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,56 +13,123 @@ from mimokit.architecture.huggingface import functions_of
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any
 from mimokit.planning.weights import (
     CONFIG,
-    language_planner,
     placeholder,
     read_json,
     refused,
-    stored_weights,
 )
 from mimokit.units import counted, shown
 
 if TYPE_CHECKING:
     from mimokit.architecture.huggingface.functions import NetworkFunctions
+    from mimokit.extras.generation.network.generate import GenerationRequest
     from mimokit.planning.weights import WeightDirectory, WeightPlanner
 
 Rows = tuple[tuple[int, ...], ...]
 
 
-def checked_prompts(
-    token_ids: Any, vocab: int, positions: int, new: int = 0, placeholder: int | None = None
-) -> Rows:
-    """Return prompts as rows.
+@dataclass(frozen=True)
+class PromptRules:
+    """What prompts of a model may have.
 
-    Args:
-        token_ids: a row of ids, or rows of any lengths; lists or arrays.
+    Attributes:
         positions: longest sequence; 0 for any.
         placeholder: the id that represents an image; None where no id does.
-
-    Raises:
-        ConfigError: a prompt is empty or too long, or an id is not in the vocabulary, or it
-            represents an image.
+        stop: tokens that end a row, by the files.
     """
-    rows = _rows(token_ids)
-    if not rows:
-        raise _wrong("token_ids", None, "no prompt is given; write rows of token ids")
-    for number, row in enumerate(rows):
-        if not row:
-            what = f"prompt {number} is empty; give it at least one token id"
-            raise _wrong("token_ids", [], what)
-        for token in row:
-            if isinstance(token, bool) or not isinstance(token, int):
-                what = f"prompt {number} has {shown(token)}; a token id is a whole number"
-                raise _wrong("token_ids", shown(token), what)
-            if not 0 <= token < vocab:
-                what = f"prompt {number} has the id {token}; ids are 0 to {vocab - 1:,}"
-                raise _wrong("token_ids", token, what)
-            if token == placeholder:
-                what = f"prompt {number} has the id {token}, which represents an image; only the "
-                what += "language model generates, and it is given no images, so leave it out"
-                raise _wrong("token_ids", token, what)
-        if positions and len(row) + new > positions:
-            raise _too_long(number, len(row), new, positions)
-    return rows
+
+    vocab: int
+    positions: int = 0
+    placeholder: int | None = None
+    stop: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, planner: WeightPlanner) -> PromptRules:
+        """Return those of weights; raises `ConfigError` if their network cannot run."""
+        weights, vocab = planner.stored, planner.family.vocab or 0
+        positions = runnable_functions(weights).positions
+        return cls(vocab, positions, placeholder(weights), stop_tokens(weights))
+
+    def request(
+        self,
+        token_ids: Any,
+        max_new_tokens: int,
+        how: Mapping[str, Any],
+        seed: int = 0,
+        stop_tokens: Any = None,
+    ) -> GenerationRequest:
+        """Return what is asked for; raises `ConfigError` for what means nothing.
+
+        Args:
+            how: fields of `Sampling`.
+            stop_tokens: ids that end a row; None: those of the files.
+        """
+        from mimokit.extras.generation.network.generate import GenerationRequest
+        from mimokit.extras.generation.network.sampling import Sampling
+
+        check_whole("max_new_tokens", max_new_tokens, least=1)
+        rows = self.rows(token_ids, max_new_tokens)
+        sampling = Sampling(**how)
+        check_whole("seed", seed)
+        stop = self.stop if stop_tokens is None else self._stop(stop_tokens)
+        numbers = tuple(range(len(rows)))
+        return GenerationRequest(rows, numbers, max_new_tokens, sampling, seed, stop)
+
+    def rows(self, token_ids: Any, new: int = 0) -> Rows:
+        """Return prompts as rows.
+
+        Args:
+            token_ids: a row of ids, or rows of any lengths; lists or arrays.
+            new: tokens that shall follow.
+
+        Raises:
+            ConfigError: a prompt is empty or too long, or an id is not in the vocabulary, or it
+                represents an image.
+        """
+        rows = _rows(token_ids)
+        if not rows:
+            raise _wrong("token_ids", None, "no prompt is given; write rows of token ids")
+        for number, row in enumerate(rows):
+            if not row:
+                what = f"prompt {number} is empty; give it at least one token id"
+                raise _wrong("token_ids", [], what)
+            for token in row:
+                self._check_token(number, token)
+            if self.positions and len(row) + new > self.positions:
+                raise _too_long(number, len(row), new, self.positions)
+        return rows
+
+    def _check_token(self, number: int, token: Any) -> None:
+        if not _is_whole(token):
+            what = f"prompt {number} has {shown(token)}; a token id is a whole number"
+            raise _wrong("token_ids", shown(token), what)
+        if not 0 <= token < self.vocab:
+            what = f"prompt {number} has the id {token}; ids are 0 to {self.vocab - 1:,}"
+            raise _wrong("token_ids", token, what)
+        if token == self.placeholder:
+            what = f"prompt {number} has the id {token}, which represents an image; only the "
+            what += "language model generates, and it is given no images, so leave it out"
+            raise _wrong("token_ids", token, what)
+
+    def _stop(self, stop_tokens: Any) -> tuple[int, ...]:
+        tokens = tuple(stop_tokens) if isinstance(stop_tokens, Sequence) else (stop_tokens,)
+        for token in tokens:
+            if not _is_whole(token) or not 0 <= token < self.vocab:
+                what = f"stop_tokens has {shown(token)}; ids are 0 to {self.vocab - 1:,}"
+                raise refused("Options", "stop_tokens", shown(token), what)
+        return tokens
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def check_whole(name: str, value: Any, least: int | None = None) -> None:
+    """Raise `ConfigError` unless an option is a whole number."""
+    if not _is_whole(value) or (least is not None and value < least):
+        right = "a whole number" + ("" if least is None else f" of at least {least}")
+        raise refused(
+            "Options", name, shown(value), f"{name} is {shown(value)}; it must be {right}"
+        )
 
 
 def _rows(token_ids: Any) -> Rows:
@@ -97,70 +164,6 @@ def _wrong(field: str, value: object, what: str) -> ConfigError:
     return ConfigError([Problem("prompts", field, value, f"Prompts: {what}.")])
 
 
-TOKENIZER = "tokenizer.json"
-"""The file of the `tokenizers` library."""
-
-
-def decoded(directory: Path, rows: Sequence[Sequence[int]]) -> list[str] | None:
-    """Return the text of every row; None without a tokenizer file or its library.
-
-    Raises:
-        OSError: the file is damaged.
-    """
-    file = directory / TOKENIZER
-    if not file.is_file() or find_spec("tokenizers") is None:
-        return None
-    from tokenizers import Tokenizer
-
-    try:
-        tokenizer = Tokenizer.from_file(str(file))
-    except Exception as error:  # the library raises bare exceptions
-        raise OSError(f"{file}: it is not a tokenizer ({error})") from None
-    return [str(tokenizer.decode(list(row))) for row in rows]
-
-
-def check_request(
-    directory: str | os.PathLike[str],
-    tensor_parallel: int,
-    token_ids: Any,
-    max_new_tokens: int,
-    how: Mapping[str, Any],
-    *,
-    pipeline_parallel: int = 1,
-    replicas: int = 1,
-    dtype: str | None = None,
-    seed: Any = 0,
-    stop_tokens: Any = None,
-) -> None:
-    """Raise `ConfigError` if `ShardedModel` or its `generate` would; no engine is needed."""
-    from mimokit.extras.generation.network.sampling import Sampling
-
-    planner = checked_planner(directory, tensor_parallel, pipeline_parallel, replicas, dtype)
-    positions = runnable_functions(planner.stored).positions
-    check_count(max_new_tokens)
-    check_seed(seed)
-    checked_stop_tokens(stop_tokens, planner.family.vocab or 0)
-    image = placeholder(planner.stored)
-    checked_prompts(token_ids, planner.family.vocab or 0, positions, max_new_tokens, image)
-    Sampling(**how)
-
-
-def checked_planner(
-    directory: str | os.PathLike[str], tensor: int, pipeline: int, replicas: int, dtype: str | None
-) -> WeightPlanner:
-    """Return the planner of weights that can generate in these sizes, or raise ConfigError."""
-    if pipeline != 1:
-        what = (
-            f"pipeline_parallel is {shown(pipeline)}, and generation through a pipeline does not "
-            "exist; use tensor_parallel and replicas"
-        )
-        raise refused("Layout", "pipeline_parallel", pipeline, what)
-    if isinstance(replicas, bool) or not isinstance(replicas, int) or replicas < 1:
-        what = f"replicas is {shown(replicas)}; it must be at least 1"
-        raise refused("Layout", "replicas", replicas, what)
-    return language_planner(stored_weights(directory), tensor, dtype)
-
-
 def runnable_functions(weights: WeightDirectory) -> NetworkFunctions:
     """Return what a language model computes between its matrices.
 
@@ -173,36 +176,6 @@ def runnable_functions(weights: WeightDirectory) -> NetworkFunctions:
         for field, what in functions.obstacles.items()
     )
     return functions
-
-
-def check_count(value: object) -> None:
-    """Raise `ConfigError` unless a number of new tokens is one."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        what = f"max_new_tokens is {shown(value)}; it must be a whole number of at least 1"
-        raise refused("Options", "max_new_tokens", value, what)
-
-
-def check_seed(value: object) -> None:
-    """Raise `ConfigError` unless a seed of draws is one."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        what = f"seed is {shown(value)}; it must be a whole number"
-        raise refused("Options", "seed", shown(value), what)
-
-
-def checked_stop_tokens(stop_tokens: Any, vocab: int) -> tuple[int, ...]:
-    """Return the token ids that end a row; raises `ConfigError` if one is none of the vocabulary.
-
-    Args:
-        stop_tokens: a sequence of ids; None for none.
-    """
-    if stop_tokens is None:
-        return ()
-    tokens = tuple(stop_tokens) if isinstance(stop_tokens, Sequence) else (stop_tokens,)
-    for token in tokens:
-        if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < vocab:
-            what = f"stop_tokens has {shown(token)}; ids are 0 to {vocab - 1:,}"
-            raise refused("Options", "stop_tokens", shown(token), what)
-    return tokens
 
 
 GENERATION = "generation_config.json"
@@ -224,8 +197,30 @@ def stop_tokens(weights: WeightDirectory) -> tuple[int, ...]:
     if stated is None:
         return ()
     ids: Sequence[object] = stated if isinstance(stated, list) else [stated]
-    stop = tuple(token for token in ids if isinstance(token, int) and not isinstance(token, bool))
+    stop = tuple(token for token in ids if isinstance(token, int) and _is_whole(token))
     if len(stop) < len(ids):
         what = f"its eos_token_id is {shown(stated)}; write a token id or a list of them"
         raise refused(where, "eos_token_id", stated, what)
     return stop
+
+
+TOKENIZER = "tokenizer.json"
+"""The file of the `tokenizers` library."""
+
+
+def decoded(directory: Path, rows: Sequence[Sequence[int]]) -> list[str] | None:
+    """Return the text of every row; None without a tokenizer file or its library.
+
+    Raises:
+        OSError: the file is damaged.
+    """
+    file = directory / TOKENIZER
+    if not file.is_file() or find_spec("tokenizers") is None:
+        return None
+    from tokenizers import Tokenizer
+
+    try:
+        tokenizer = Tokenizer.from_file(str(file))
+    except Exception as error:  # the library raises bare exceptions
+        raise OSError(f"{file}: it is not a tokenizer ({error})") from None
+    return [str(tokenizer.decode(list(row))) for row in rows]

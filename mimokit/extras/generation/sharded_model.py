@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self
 
@@ -17,17 +18,8 @@ from mimokit.extras.generation.on_ranks import (
     RankTokens,
     joined,
 )
-from mimokit.extras.generation.prompts import (
-    Rows,
-    check_count,
-    check_seed,
-    checked_planner,
-    checked_prompts,
-    checked_stop_tokens,
-    runnable_functions,
-    stop_tokens,
-)
-from mimokit.planning.weights import placeholder
+from mimokit.extras.generation.prompts import PromptRules, check_whole
+from mimokit.planning.weights import language_planner, stored_weights
 from mimokit.units import counted
 
 if TYPE_CHECKING:
@@ -56,7 +48,6 @@ class ShardedModel:
         directory: of Hugging Face, or one that `mimokit convert` has written; of a LLaVA its
             language model is loaded, and prompts have no images.
         tensor_parallel: ranks that share every layer.
-        pipeline_parallel: 1; generation through a pipeline does not exist.
         replicas: copies of the model, which share the prompts of a call.
         dtype: torch's name of the dtype of loading; None: as in the files.
 
@@ -75,15 +66,12 @@ class ShardedModel:
         directory: str | os.PathLike[str],
         tensor_parallel: int = 1,
         *,
-        pipeline_parallel: int = 1,
         replicas: int = 1,
         dtype: str | None = None,
     ) -> None:
-        planner = checked_planner(directory, tensor_parallel, pipeline_parallel, replicas, dtype)
-        self._positions = runnable_functions(planner.stored).positions
-        self._stop = stop_tokens(planner.stored)
-        self._vocab = planner.family.vocab or 0
-        self._placeholder = placeholder(planner.stored)
+        check_whole("replicas", replicas, least=1)
+        planner = language_planner(stored_weights(directory), tensor_parallel, dtype)
+        self._rules = PromptRules.of(planner)
         self._plan = planner.plan()
         self._cluster = cluster
         self._replicas = replicas
@@ -118,7 +106,7 @@ class ShardedModel:
             ConfigError: a prompt is empty or too long, or an id is not in the vocabulary.
             RankDied: the process of a rank died; the next call loads the model again.
         """
-        rows = self._rows(token_ids, 0)
+        rows = self._rules.rows(token_ids)
         of_ranks: list[NDArray[np.float32]] = self._run(on_ranks.logits_on_rank, self._model, rows)
         return of_ranks[0]
 
@@ -156,18 +144,12 @@ class ShardedModel:
                 not finite, with the rank.
             RankDied: as `logits`.
         """
-        from mimokit.extras.generation.network.sampling import Sampling
-
-        check_count(max_new_tokens)
-        rows = self._rows(token_ids, max_new_tokens)
-        how = Sampling(
-            temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p,
-            repetition_penalty=repetition_penalty,
-        )  # fmt: skip
-        check_seed(seed)
-        asked = checked_stop_tokens(stop_tokens, self._vocab)
-        stop = self._stop if stop_tokens is None else asked
-        requests = self._shared(rows, max_new_tokens, how, seed, stop)
+        how = {
+            "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p,
+            "repetition_penalty": repetition_penalty,
+        }  # fmt: skip
+        request = self._rules.request(token_ids, max_new_tokens, how, seed, stop_tokens)
+        requests = self._shared(request)
         run = self._submit(on_ranks.generate_on_rank, self._model, requests)
         try:
             if on_token is not None:
@@ -208,19 +190,13 @@ class ShardedModel:
         except ClusterError:
             pass  # ranks that are gone keep nothing
 
-    def _rows(self, token_ids: Any, new: int) -> Rows:
-        return checked_prompts(token_ids, self._vocab, self._positions, new, self._placeholder)
-
-    def _shared(
-        self, rows: Any, new: int, how: Any, seed: int, stop: tuple[int, ...]
-    ) -> tuple[GenerationRequest, ...]:
+    def _shared(self, request: GenerationRequest) -> tuple[GenerationRequest, ...]:
         """Return what every replica is asked for: neighbouring prompts, as evenly as can be."""
-        from mimokit.extras.generation.network.generate import GenerationRequest
-
+        rows = request.rows
         shares = min(self._replicas, len(rows))
         ends = [number * len(rows) // shares for number in range(shares + 1)]
         return tuple(
-            GenerationRequest(rows[start:end], tuple(range(start, end)), new, how, seed, stop)
+            replace(request, prompts=request.prompts[start:end], rows=rows[start:end])
             for start, end in pairwise(ends)
         )
 

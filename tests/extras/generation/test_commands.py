@@ -103,7 +103,6 @@ def test_check_and_generate_print_json_alone(engines: EngineCluster, tmp_path: P
         ([*ROWS, "--top-k", "0"], "top_k is 0"),
         ([*ROWS, "--max-new-tokens", "0"], "max_new_tokens is 0"),
         ([*ROWS, "--tp", "3"], "tensor_parallel 3 does not divide the attention heads"),
-        ([*ROWS, "--pp", "2"], "generation through a pipeline does not exist"),
         ([*ROWS, "--replicas", "0"], "replicas is 0"),
         ([*ROWS, "--stop", "999"], "stop_tokens has 999; ids are 0 to 100"),
     ],
