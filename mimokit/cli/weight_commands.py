@@ -102,29 +102,22 @@ def memory(
         str | None,
         typer.Option("--tp", help="Tensor parallel sizes; by default those of 1,2,4,8 that fit."),
     ] = None,
-    inference: Annotated[
-        bool, typer.Option("--inference", help="To generate, not to train.")
-    ] = False,
     batch: Annotated[int, typer.Option(help="Sequences of a rank at once.")] = 1,
     seq_length: Annotated[
         int | None,
         typer.Option(help="Tokens of each; by default 4,096, or the model's positions if fewer."),
     ] = None,
-    dtype: Annotated[
-        str | None, typer.Option(help="Of weights and cache for inference; as in the files.")
-    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show the bytes per rank at tensor parallel sizes, and what each saves; headers alone."""
+    """Show the bytes per rank to train at tensor parallel sizes, and what each saves."""
     from mimokit.planning.weights.described import described_weights
     from mimokit.prediction.weights_memory import PARTS, checkpoint_memory
 
     with refusals():
         sizes = None if tp is None else whole_numbers(tp, "--tp", "sizes")
         predicted = checkpoint_memory(
-            described_weights(directory), sizes, inference=inference, batch=batch,
-            seq_length=seq_length, dtype=dtype,
-        )  # fmt: skip
+            described_weights(directory), sizes, batch=batch, seq_length=seq_length
+        )
     if as_json:
         typer.echo(json.dumps(predicted.to_json()))
         return
@@ -137,11 +130,8 @@ def memory(
         last = "" if saved is None else f"{saved:.0%}"
         rows.append([str(rank.tensor_parallel), *parts, bytes_text(int(rank.total)), last])
     columns = [Axis.TENSOR.label, *PARTS, "total", "saved"]
-    use = "inference" if inference else "training"
-    heading = (
-        f"{predicted.model_type}, {use}, {batch} x {counted(predicted.seq_length, 'token')}, bytes "
-        "per rank"
-    )
+    tokens = counted(predicted.seq_length, "token")
+    heading = f"{predicted.model_type}, training, {batch} x {tokens}, bytes per rank"
     left_out = [f"TP {size}: {why}." for size, why in predicted.rejected.items()]
     _print(rich_table(heading, columns, rows), *filter(None, [predicted.scope]), *left_out)
 

@@ -1,4 +1,4 @@
-"""The planners of what runs of weights: of a language model, and of a tower in front of it."""
+"""What generation and checks read of weights, and what they need of them."""
 
 from __future__ import annotations
 
@@ -48,34 +48,12 @@ def language_planner(
         ConfigError: as `WeightPlanner`, or the weights are those of a tower.
     """
     if weights.is_multimodal:
-        return _part_planner(weights, tensor_parallel, dtype, language=True)
+        family = module_family(weights.config, list(weights.tensors), language=True)
+        part = weights.limited_to(family.found.tensors)
+        return WeightPlanner(part, tensor_parallel, dtype=dtype, family=family)
     planner = computed_planner(weights, tensor_parallel, dtype=dtype)
     check_language(weights)
     return planner
-
-
-def part_planners(
-    weights: WeightDirectory, tensor_parallel: int, dtype: str | None = None, *, trains: bool
-) -> tuple[WeightPlanner, ...]:
-    """Return the planner of a language model, and that of a tower that runs in front of it.
-
-    Args:
-        trains: with layers that predict further tokens.
-    """
-    if trains and not weights.is_multimodal:
-        return (WeightPlanner(weights, tensor_parallel, dtype=dtype),)
-    language = language_planner(weights, tensor_parallel, dtype)
-    if not weights.is_multimodal:
-        return (language,)
-    return language, _part_planner(weights, tensor_parallel, dtype, language=False)
-
-
-def _part_planner(
-    weights: WeightDirectory, tensor_parallel: int, dtype: str | None, *, language: bool
-) -> WeightPlanner:
-    family = module_family(weights.config, list(weights.tensors), language=language)
-    part = weights.limited_to(family.found.tensors)
-    return WeightPlanner(part, tensor_parallel, dtype=dtype, family=family)
 
 
 def check_room_for_image(weights: WeightDirectory, tokens: int, seq_length: int) -> None:
