@@ -125,8 +125,8 @@ def checkpoint_memory(
     seq_length = tokens_of(weights, seq_length)
     rejected: dict[int, str] = {}
     if sizes is None:
-        found = {size: obstacle(weights, size) for size in USUAL_SIZES}
-        rejected = {size: why for size, why in found.items() if why}
+        obstacles = {size: obstacle(weights, size) for size in USUAL_SIZES}
+        rejected = {size: why for size, why in obstacles.items() if why}
         sizes = [size for size in USUAL_SIZES if size not in rejected]
     if not sizes:
         raise refused("Options", "tp", None, "no tensor parallel size is given; write 1,2,4,8")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mimokit.architecture import LanguageModel, load_model
@@ -20,6 +19,7 @@ from mimokit.interop import (
     to_megatron_arguments,
 )
 from mimokit.prediction import Layout, Workload
+from tests.rows import rows
 
 SIZE = st.integers(1, 8)
 
@@ -124,19 +124,17 @@ def test_missing_flags_are_reported() -> None:
     assert any("--seq-length" in note for note in found.notes)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "gpus", "sentence"),
-    [
-        ("no flag at all", 8, "there are none; give the words of a command line"),
-        ("--tensor-model-parallel-size two", 8, "--tensor-model-parallel-size is 'two'"),
-        ("--tensor-model-parallel-size", 8, "--tensor-model-parallel-size is ''"),
-        ("--tensor-model-parallel-size 3", 8, "does not divide 8"),
-        ("--tensor-model-parallel-size 2", None, "how many GPUs there are"),
-        ("--num-layers-per-virtual-pipeline-stage 3 --num-layers 32", 8, "correct it or"),
-        ("--recompute-granularity some", 8, "choose selective or full"),
-        (DEEPSEEK.replace("[0]*3", "[0]*2"), 8, "--moe-layer-freq is"),
-        (DEEPSEEK.replace("([0]*3+[1]*58)", "2"), 8, "--moe-layer-freq is '2'"),
-    ],
+@rows(
+    "arguments, gpus, sentence",
+    ("no flag at all", 8, "there are none; give the words of a command line"),
+    ("--tensor-model-parallel-size two", 8, "--tensor-model-parallel-size is 'two'"),
+    ("--tensor-model-parallel-size", 8, "--tensor-model-parallel-size is ''"),
+    ("--tensor-model-parallel-size 3", 8, "does not divide 8"),
+    ("--tensor-model-parallel-size 2", None, "how many GPUs there are"),
+    ("--num-layers-per-virtual-pipeline-stage 3 --num-layers 32", 8, "correct it or"),
+    ("--recompute-granularity some", 8, "choose selective or full"),
+    (DEEPSEEK.replace("[0]*3", "[0]*2"), 8, "--moe-layer-freq is"),
+    (DEEPSEEK.replace("([0]*3+[1]*58)", "2"), 8, "--moe-layer-freq is '2'"),
 )
 def test_wrong_arguments(arguments: str, gpus: int | None, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
@@ -152,21 +150,18 @@ def test_other_modes_have_no_arguments() -> None:
 LONG = "9" * 5000
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (f"--tensor-model-parallel-size {LONG}", "it must be at most 1,099,511,627,776"),
-        (f"--num-layers {LONG} --vocab-size 9 --hidden-size 8 --num-attention-heads 2", "at most"),
-        (f"--nnodes {LONG} --nproc-per-node 8", "at most"),
-        (DEEPSEEK.replace("[0]*3", f"[0]*{LONG}"), "--moe-layer-freq is"),
-        (DEEPSEEK.replace("[0]*3", "[0]*999999999999"), "--moe-layer-freq is"),
-        (f"--num-layers '{LONG[:10]}", "not a command line"),
-        (
-            "--num-layers 9 --vocab-size 9 --hidden-size 1099511627776 --num-attention-heads 2",
-            "more than the 9.0e.15 that can be planned",
-        ),
-    ],
-    ids=range(7),
+@rows(
+    "arguments, sentence",
+    (f"--tensor-model-parallel-size {LONG}", "it must be at most 1,099,511,627,776"),
+    (f"--num-layers {LONG} --vocab-size 9 --hidden-size 8 --num-attention-heads 2", "at most"),
+    (f"--nnodes {LONG} --nproc-per-node 8", "at most"),
+    (DEEPSEEK.replace("[0]*3", f"[0]*{LONG}"), "--moe-layer-freq is"),
+    (DEEPSEEK.replace("[0]*3", "[0]*999999999999"), "--moe-layer-freq is"),
+    (f"--num-layers '{LONG[:10]}", "not a command line"),
+    (
+        "--num-layers 9 --vocab-size 9 --hidden-size 1099511627776 --num-attention-heads 2",
+        "more than the 9.0e.15 that can be planned",
+    ),
 )
 def test_numbers_that_no_layout_has(arguments: str, sentence: str) -> None:
     gpus = None if "--nnodes" in arguments else 8
@@ -180,14 +175,12 @@ def test_a_window_of_thousands_of_digits_is_none() -> None:
     assert found.model.net.window == 0
 
 
-@pytest.mark.parametrize(
-    ("frequency", "without"),
-    [
-        ("4", (4, 8, 12, 16, 20, 24, 28, 32)),
-        ("'([1]*15+[0]*1)*2'", (16, 32)),
-        ("[1]*31+[0]", (32,)),
-        ("'([0,1]*16)'", tuple(range(1, 33, 2))),
-    ],
+@rows(
+    "frequency, without",
+    ("4", (4, 8, 12, 16, 20, 24, 28, 32)),
+    ("'([1]*15+[0]*1)*2'", (16, 32)),
+    ("[1]*31+[0]", (32,)),
+    ("'([0,1]*16)'", tuple(range(1, 33, 2))),
 )
 def test_layers_without_a_window_are_read(frequency: str, without: tuple[int, ...]) -> None:
     flags = f" --window-size (127,0) --window-attn-skip-freq {frequency} #"
@@ -197,24 +190,8 @@ def test_layers_without_a_window_are_read(frequency: str, without: tuple[int, ..
     assert found.model.net.windowed_layers == {*range(1, 33)}.difference(without)
 
 
-@pytest.mark.parametrize("frequency", ["[1]*3", "0", "often", "'([1]*3+[0])*9'", "[1]*9999999999"])
+@rows("frequency", "[1]*3", "0", "often", "'([1]*3+[0])*9'", "[1]*9999999999")
 def test_patterns_of_windows_that_fit_no_layers_are_rejected(frequency: str) -> None:
     flags = f" --window-size (127,0) --window-attn-skip-freq {frequency} #"
     with pytest.raises(ConfigError, match=r"window-attn-skip-freq is .* pattern of 32 layers"):
         from_megatron_arguments(LLAMA.replace("#", flags))
-
-
-WORDS = st.sampled_from(
-    [
-        *LLAMA.split(), *DEEPSEEK.split(), "-1", "0", "[1]", LONG, "'", "=", "--", "--=", "١٢",
-        "--moe-layer-freq", "--window-size", "--window-attn-skip-freq", "(3,0)",
-        "--num-experts", "[0]*9999999999", "()", "²",
-    ]
-)  # fmt: skip
-
-
-@settings(max_examples=300)
-@given(st.lists(WORDS, max_size=60), st.none() | st.integers(1, 8))
-def test_any_words_are_read_or_refused(words: list[str], gpus: int | None) -> None:
-    with contextlib.suppress(ConfigError):
-        assert from_megatron_arguments(words, gpus).layout.gpus > 0

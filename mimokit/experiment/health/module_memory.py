@@ -72,17 +72,17 @@ def predicted_memory(config: ExperimentConfig) -> Predicted:
     own = replace(MEGATRON_CORE, fused_attention=False, dummy_gradients=False)
     fused = _fused_modules(config)
     try:
-        found = dict(predict(config, software=own).memory)
+        memory = dict(predict(config, software=own).memory)
         if fused:
             without_scores = predict(config, software=replace(own, fused_attention=True)).memory
-            found |= {name: parts for name, parts in without_scores.items() if name in fused}
+            memory |= {name: parts for name, parts in without_scores.items() if name in fused}
     except ConfigError:
         return {}
     return {
         module: {
-            part: sum(parts.get(one, 0.0) for one in of_part) for part, of_part in PARTS.items()
+            part: sum(parts.get(name, 0.0) for name in of_part) for part, of_part in PARTS.items()
         }
-        for module, parts in found.items()
+        for module, parts in memory.items()
     }
 
 

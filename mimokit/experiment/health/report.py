@@ -261,7 +261,7 @@ class HealthRecord:
         recent = [step for _, steps in by_rank for step in steps.copy()]
         measures = RunMeasures.of(recent, self._plan, latency)
         judged = self._judged[1]
-        predicted = self._predicted if any(one.held for one in judged.ranks) else {}
+        predicted = self._predicted if any(sample.held for sample in judged.ranks) else {}
         return replace(judged, measures=measures, lost=self._lost, predicted=predicted)
 
     @cached_property
