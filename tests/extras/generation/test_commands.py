@@ -17,6 +17,7 @@ from tests import seams
 from tests.hugging_face_weights import checkpoint
 from tests.planted import planted
 from tests.qwen_vl import qwen_checkpoint
+from tests.rows import rows
 
 if TYPE_CHECKING:
     from mimokit.cluster import EngineCluster
@@ -90,22 +91,20 @@ def test_check_and_generate_print_json_alone(engines: EngineCluster, tmp_path: P
     assert "the tokens are given without their text." in again.stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["--tokens", ""], "prompt 0 is empty"),
-        (["--tokens", "1,101"], "prompt 0 has the id 101; ids are 0 to 100"),
-        (["--tokens", "1,b"], "'1,b' is not a list of token ids"),
-        (["--tokens", ",".join(["1"] * 25)], "has 25 tokens, but the model has 24 positions"),
-        ([*ROWS, "--temperature", "-1"], "temperature is -1.0; it must be a number of at least 0"),
-        ([*ROWS, "--top-p", "0"], "top_p is 0.0; it must be above 0 and at most 1"),
-        ([*ROWS, "--top-p", "1.5"], "top_p is 1.5"),
-        ([*ROWS, "--top-k", "0"], "top_k is 0"),
-        ([*ROWS, "--max-new-tokens", "0"], "max_new_tokens is 0"),
-        ([*ROWS, "--tp", "3"], "tensor_parallel 3 does not divide the attention heads"),
-        ([*ROWS, "--replicas", "0"], "replicas is 0"),
-        ([*ROWS, "--stop", "999"], "stop_tokens has 999; ids are 0 to 100"),
-    ],
+@rows(
+    "arguments, sentence",
+    (["--tokens", ""], "prompt 0 is empty"),
+    (["--tokens", "1,101"], "prompt 0 has the id 101; ids are 0 to 100"),
+    (["--tokens", "1,b"], "'1,b' is not a list of token ids"),
+    (["--tokens", ",".join(["1"] * 25)], "has 25 tokens, but the model has 24 positions"),
+    ([*ROWS, "--temperature", "-1"], "temperature is -1.0; it must be a number of at least 0"),
+    ([*ROWS, "--top-p", "0"], "top_p is 0.0; it must be above 0 and at most 1"),
+    ([*ROWS, "--top-p", "1.5"], "top_p is 1.5"),
+    ([*ROWS, "--top-k", "0"], "top_k is 0"),
+    ([*ROWS, "--max-new-tokens", "0"], "max_new_tokens is 0"),
+    ([*ROWS, "--tp", "3"], "tensor_parallel 3 does not divide the attention heads"),
+    ([*ROWS, "--replicas", "0"], "replicas is 0"),
+    ([*ROWS, "--stop", "999"], "stop_tokens has 999; ids are 0 to 100"),
 )
 def test_what_cannot_be_generated_is_rejected_in_a_sentence(
     arguments: list[str], sentence: str

@@ -10,6 +10,7 @@ import torch
 from mimokit.config.errors import ConfigError
 from mimokit.extras.generation import sample
 from mimokit.extras.generation.network.sampling import Sampling, warped
+from tests.rows import rows
 
 SETTINGS: list[dict[str, Any]] = [
     {"temperature": 0.7},
@@ -43,7 +44,7 @@ def of_hugging_face(scores: torch.Tensor, ids: torch.Tensor, **how: Any) -> torc
     return scores
 
 
-@pytest.mark.parametrize("how", SETTINGS, ids=str)
+@rows("how", *SETTINGS)
 def test_the_scores_are_those_of_hugging_faces_warpers(how: dict[str, Any]) -> None:
     scores = logits()
     ids = torch.randint(0, 1_003, (48, 20), generator=torch.Generator().manual_seed(2))
@@ -92,28 +93,26 @@ def test_padding_is_never_drawn() -> None:
     assert sample(scores, None, vocab_size=10).tolist() == [0] * 200
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        ({"temperature": -0.1}, "temperature is -0.1; it must be a number of at least 0"),
-        ({"temperature": float("nan")}, "temperature is nan"),
-        ({"top_p": 0.0}, "top_p is 0.0; it must be above 0 and at most 1"),
-        ({"top_p": 1.1}, "top_p is 1.1"),
-        ({"top_k": 0}, "top_k is 0"),
-        ({"min_p": 2.0}, "min_p is 2.0"),
-        ({"repetition_penalty": 0.0}, "repetition_penalty is 0.0"),
-        ({"top_k": 5}, "top_k is 5, but without a temperature .* or leave top_k out"),
-        ({"temperature": 0.0, "min_p": 0.1}, "min_p is 0.1, but without a temperature"),
-        (
-            {"vocab_size": 1_004},
-            "vocab_size is 1004, and there are 1,003 columns in each of 1 shard",
-        ),
-        ({"temperature": 1.0, "rows": [1]}, "rows names 1 row, and there are 48"),
-        (
-            {"repetition_penalty": 2.0, "token_ids": torch.full((48, 1), 1_003)},
-            "token_ids has the id 1003, and the vocabulary ends at 1002",
-        ),
-    ],
+@rows(
+    "arguments, sentence",
+    ({"temperature": -0.1}, "temperature is -0.1; it must be a number of at least 0"),
+    ({"temperature": float("nan")}, "temperature is nan"),
+    ({"top_p": 0.0}, "top_p is 0.0; it must be above 0 and at most 1"),
+    ({"top_p": 1.1}, "top_p is 1.1"),
+    ({"top_k": 0}, "top_k is 0"),
+    ({"min_p": 2.0}, "min_p is 2.0"),
+    ({"repetition_penalty": 0.0}, "repetition_penalty is 0.0"),
+    ({"top_k": 5}, "top_k is 5, but without a temperature .* or leave top_k out"),
+    ({"temperature": 0.0, "min_p": 0.1}, "min_p is 0.1, but without a temperature"),
+    (
+        {"vocab_size": 1_004},
+        "vocab_size is 1004, and there are 1,003 columns in each of 1 shard",
+    ),
+    ({"temperature": 1.0, "rows": [1]}, "rows names 1 row, and there are 48"),
+    (
+        {"repetition_penalty": 2.0, "token_ids": torch.full((48, 1), 1_003)},
+        "token_ids has the id 1003, and the vocabulary ends at 1002",
+    ),
 )
 def test_arguments_out_of_range_are_rejected(arguments: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
