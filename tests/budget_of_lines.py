@@ -25,8 +25,8 @@ VERBS: dict[str, Place] = {
 """Verb -> what does it. `verify` reaches what it calls on ranks."""
 BUDGETS = {
     "plan": 21_400,  # 17,000 without what strategies plan
-    "training rank": 59_400,  # 38,000 without strategies, and without predictions of CPUs
-    "verify": 71_200,  # 48,000 likewise
+    "training rank": 50_000,  # 38,000 without strategies, and without replicas of layouts
+    "verify": 61_800,  # 48,000 likewise
     "core": 104_900,  # 76,000 without side products, and without what goes
     "mimokit": 107_000,  # 90,000
     "widgets": 9_700,  # 8,000 when each picture is drawn once

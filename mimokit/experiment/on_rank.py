@@ -17,7 +17,6 @@ from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.planning.expert_choices import ExpertChoices, together
 from mimokit.planning.seams import Recording, Seam
 from mimokit.planning.types import LayoutPlan
-from mimokit.prediction.calibration import RankMeasurements
 from mimokit.prediction.peak import peak_of_device
 from mimokit.samples import CalibrationSample, Sample, StepSample, to_wire
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from mimokit.engine.verify.compare import Noise, StepDifference, StepRounding
     from mimokit.engine.verify.oracle import OracleStep
     from mimokit.engine.verify.resume import RankRecord
+    from mimokit.prediction.calibration import RankMeasurements
 
 
 def _send(sample: Sample) -> None:
