@@ -39,12 +39,6 @@ STRATEGIES: tuple[dict[str, Any], ...] = (
     {"name": "fedavg", "H": 2},
     {"name": "sparta", "p_sparta": 0.1, "delay": 2},
     {"name": "diloco", "H": 2},
-    {"name": "diloco", "H": 2, "codec": "int4"},
-    {"name": "sparta_diloco", "H": 2, "p_sparta": 0.1},
-    {"name": "demo"},
-    {"name": "streaming_diloco", "H": 3, "fragments": 1, "overlap_steps": 1, "mix": 0.5},
-    {"name": "noloco", "H": 2},
-    {"name": "sparse_loco", "H": 2},
 )
 MOST_OF_A_STEP, MOST_SECONDS = 1.25, 20.0
 

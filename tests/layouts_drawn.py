@@ -32,9 +32,7 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "diloco": {"H": 2},
     "simple_reduce": {},
     "sparta": {"p_sparta": 0.3},
-    "noloco": {"H": 2},
-    "sparse_loco": {"H": 2, "chunk": 512, "density": 0.1},
-    "demo": {"compression_topk": 4},
+    "fedavg": {"H": 2},
 }
 PRECISIONS = (None, None, None, None, "bf16", "fp16")
 EXPERTS = {

@@ -105,8 +105,6 @@ def test_the_json_of_a_verification_is_the_same() -> None:
     assert {key: now[key] for key in before} == before
     assert set(now) - set(before) == {
         "strategy",
-        "open_share",
-        "halfway_share",
         "worst_parameters",
         "adam_epsilon",
         "explanation",

@@ -1360,12 +1360,7 @@ OUTER = {"name": "sgd", "lr": 0.7, "momentum": 0.9, "nesterov": True}
 SGD = {"inner_optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9}}
 RMSPROP = {"inner_optimizer": {"name": "rmsprop", "weight_decay": 0.01}}
 ADAGRAD = {"inner_optimizer": {"name": "adagrad", "lr": 0.01}}
-MUON = {"H": 2, "inner_optimizer": {"name": "muon", "lr": 1e-3}}
-FRAGMENTS = {"H": 4, "fragments": 2, "overlap_steps": 1, "mix": 0.25}
-"""Taken after 4 and 6 steps, written one step later; what begins at step 8 is not written."""
 MASKS = {"p_sparta": 0.3, "delay": 1, "fault_rate": 0.3, "index_selector": "partitioned"}
-IN_LOW_BITS = {"H": 2, "fragments": 2, "codec": "int4"}
-CHUNKS = {"H": 2, "chunk": 512, "density": 0.1}
 
 
 def with_strategy(config: ExperimentConfig, **strategy: Any) -> ExperimentConfig:
@@ -1377,18 +1372,6 @@ def with_strategy(config: ExperimentConfig, **strategy: Any) -> ExperimentConfig
 def padded() -> ExperimentConfig:
     """Return a layout whose embedding is padded to 24 rows, that of one process to 18."""
     return _changed(digits_config((2, 1), (2, 1)), LANGUAGE, make_vocab_size_divisible_by=6)
-
-
-def odd_words() -> ExperimentConfig:
-    """Return a vocabulary whose blocks under DeMo are rows, most of them of unseen words."""
-    return _changed(apart_multimodal_config({LANGUAGE: (1, 1, 1)}), LANGUAGE, vocab_size=131)
-
-
-def odd_words_in_two() -> ExperimentConfig:
-    """Return a fan-in of which blocks of the last rank hold a row of padding."""
-    config = digits_config((1, 2), (2, 1))
-    config.data.vocab_size = 131
-    return _changed(config, LANGUAGE, vocab_size=131, make_vocab_size_divisible_by=1)
 
 
 def tied_on_four_ranks() -> ExperimentConfig:
@@ -1412,18 +1395,10 @@ def _replicas() -> Iterator[WholeRun]:
         ("diloco", whole, 2, {"H": 2, "outer_optimizer": OUTER}),
         ("simple_reduce", whole, 2, {}),
         ("fedavg", fan_in, 3, {"H": 2, "island_size": 2, **SGD}),
-        ("noloco", fan_in, 3, {"H": 2}),
-        ("sparta_diloco", fan_in, 3, {"p_sparta": 0.25, "H": 2}),
-        ("sparse_loco", padded, 2, CHUNKS),
-        ("demo", odd_words_in_two, 3, {}),
-        ("demo", odd_words, 2, {"compression_topk": 4}),
+        ("fedavg", padded, 2, {"H": 2, **RMSPROP}),
         ("diloco", stages, 2, {"H": 2, "sync_offset": 1, **ADAGRAD}),
-        ("noloco", tied, 2, {"H": 2, **RMSPROP}),
-        ("streaming_diloco", tied, 2, FRAGMENTS),
+        ("diloco", mixture, 2, {"H": 2}),
         ("sparta", tied, 2, MASKS),
-        ("diloco", padded, 2, {"H": 2, "codec": "int8"}),
-        ("streaming_diloco", tied, 2, IN_LOW_BITS),
-        ("sparse_loco", mixture, 2, {**CHUNKS, "decay": 0.9}),
     ):
         make = _ReplicasOf(layout, {"name": name, "replicas": replicas, **strategy})
         steps = 2 * int(strategy.get("H", 2))
@@ -1432,17 +1407,11 @@ def _replicas() -> Iterator[WholeRun]:
     states, layers = (_With(two, ("images", LANGUAGE), how) for how in (SHARDED_STATES, IN_FULL))
     for name, layout, strategy in (
         ("diloco, shared states", states, {"name": "diloco", "H": 2, "outer_optimizer": OUTER}),
-        ("sparse_loco, full shards", layers, {"name": "sparse_loco", **CHUNKS}),
+        ("fedavg, full shards", layers, {"name": "fedavg", "H": 2}),
         ("simple_reduce, shared states", states, {"name": "simple_reduce"}),
         ("simple_reduce, full shards", layers, {"name": "simple_reduce"}),
-        ("demo, shared states", states, {"name": "demo"}),
-        ("demo, full shards", layers, {"name": "demo"}),
     ):
         yield WholeRun("replicas", name, _ReplicasOf(layout, {"replicas": 2, **strategy}), 4)
-    sliced = _With(partial(digits_config, (2, 2), (2, 2)), ("images", LANGUAGE), SHARDED_STATES)
-    for name, layout in (("muon, shared states", sliced), ("muon of experts", mixture)):
-        muon = {"name": "fedavg", "replicas": 2, **MUON}
-        yield WholeRun("replicas", name, _ReplicasOf(layout, muon), 4)
     in_bf16 = partial(in_precision, states, "bf16")
     diloco = {"name": "diloco", "replicas": 2, "H": 2, "outer_optimizer": OUTER}
     yield WholeRun("bf16", "replicas that share states", _ReplicasOf(in_bf16, diloco))

@@ -53,8 +53,8 @@ TAKES: Mapping[str, tuple[str, ...]] = {
 }
 """Strategy -> the arguments that it takes, next to `ALWAYS`."""
 
-CUT_BY_RANK = ("sparse_loco", "demo")
-"""The strategies that choose the largest numbers of a piece of what a rank holds."""
+BETWEEN_LAYOUTS = ("simple_reduce", "fedavg", "sparta", "diloco")
+"""The strategies that run between replicas of a layout; all others between nodes of a fit alone."""
 
 OTHER_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "fedavg": {"H": 1},
@@ -80,7 +80,7 @@ class OptimizerConfig(ConfigModel, frozen=True):
     """An optimizer of torch. Arguments that are left out have torch's defaults."""
 
     name: OptimizerName
-    """The optimizer. muon: Muon for the matrices of layers, AdamW for everything else."""
+    """The optimizer. muon, not of a layout: Muon for matrices, AdamW for everything else."""
 
     lr: NotNegativeFloat | None = None
     """Learning rate."""
@@ -131,7 +131,7 @@ class StrategyConfig(ConfigModel, frozen=True):
     """What replicas exchange. A strategy takes some of the fields; others are rejected."""
 
     name: StrategyName
-    """The rule between replicas."""
+    """The rule between replicas. Those of a layout take simple_reduce, fedavg, sparta or diloco."""
 
     replicas: Positive = 1
     """Replicas of the layout, each on as many ranks as the modules need."""
@@ -149,7 +149,7 @@ class StrategyConfig(ConfigModel, frozen=True):
     """Whether means weigh replicas equally, or by the samples since the last exchange."""
 
     codec: Codec | None = None
-    """Bits of exchanged numbers, with error feedback. None: full precision."""
+    """Bits of exchanged numbers, with error feedback. None: full precision, as of a layout."""
 
     p_sparta: Share = 0.005
     """Share of the entries in an exchange of SPARTA."""
@@ -252,19 +252,9 @@ class StrategyConfig(ConfigModel, frozen=True):
         return {key: value for key, value in handler(self).items() if key in written}
 
     @property
-    def is_cut_by_rank(self) -> bool:
-        """Whether the result depends on how tensor parallelism cuts tensors."""
-        return self.name in CUT_BY_RANK or self.codec is not None
-
-    @property
     def averages_gradients(self) -> bool:
         """Whether replicas exchange gradients, before each step."""
         return self.name == "simple_reduce"
-
-    @property
-    def exchanges_weights(self) -> bool:
-        """Whether replicas exchange weights, or what has changed of them, after a step."""
-        return self.name not in ("simple_reduce", "demo")
 
     def _wrong_together(self) -> Iterator[Problem]:
         if self.name != "streaming_diloco":

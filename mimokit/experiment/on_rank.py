@@ -81,7 +81,6 @@ def oracle_rank(
     steps: int,
     decoders: Mapping[str, ModuleArchitecture],
     code: UserCode,
-    tensor_parallel: Mapping[str, tuple[int, int]],
 ) -> tuple[str, list[list[OracleStep]], list[list[Noise]]]:
     """Run the oracle in fp32; return the name of the data and the steps of each replica.
 
@@ -90,7 +89,7 @@ def oracle_rank(
     from mimokit.engine.data.sources import data_of, default_data
 
     data = code.data or default_data
-    given = config, data, steps, decoders, code, tensor_parallel
+    given = config, data, steps, decoders, code
     reference, noise, loss_scale = _in_both(plan, *given)
     if noise:
         # The partial sums of a layout may be larger than those of one process.
@@ -106,7 +105,6 @@ def _in_both(
     steps: int,
     decoders: Mapping[str, ModuleArchitecture],
     code: UserCode,
-    tensor_parallel: Mapping[str, tuple[int, int]],
     nudge: int | None = None,
     choices: Sequence[Sequence[ExpertChoices]] | None = None,
 ) -> tuple[list[list[OracleStep]], list[list[Noise]], float]:
@@ -122,7 +120,7 @@ def _in_both(
 
     start = plan.executions[plan.llm_module_name].weights
     in_fp32 = {name: execution.in_fp32() for name, execution in plan.executions.items()}
-    given = config, data, steps, decoders, code, tensor_parallel, start
+    given = config, data, steps, decoders, code, start
     if start == "fp32":
         return run_oracle(plan, *given, nudge=nudge), [], 1.0
     loss_scale = config.runtime.initial_loss_scale if start == "fp16" else 1.0
@@ -165,8 +163,7 @@ def noise_rank(
     """
     from mimokit.engine.data.sources import default_data
 
-    whole: dict[str, tuple[int, int]] = {}
-    given = config, code.data or default_data, steps, decoders, code, whole
+    given = config, code.data or default_data, steps, decoders, code
     return [
         step
         for seed in seeds

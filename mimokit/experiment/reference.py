@@ -23,13 +23,10 @@ def plan_of_one(alone: ExperimentConfig) -> LayoutPlan:
 def for_verification(config: ExperimentConfig) -> ExperimentConfig:
     """Return a config with the full learning rate from the first step, above rounding noise.
 
-    What computes in TF32 is compared in fp32, and so is a strategy that chooses or rounds numbers
-    piece by piece, since fewer bits decide otherwise.
+    What computes in TF32 is compared in fp32.
     """
     strategy = config.strategy
-    precision = config.runtime.precision
-    if precision == TF32 or (strategy is not None and strategy.is_cut_by_rank):
-        precision = None
+    precision = None if config.runtime.precision == TF32 else config.runtime.precision
     in_fp32 = precision in (None, PRECISION_OF_RUNS)
     epsilon = ADAM_EPSILON if in_fp32 else NOISY_ADAM_EPSILON
     runtime = config.runtime.model_copy(

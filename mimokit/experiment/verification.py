@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mimokit.axes import CONFIG_FIELDS, SHOWN_AXES, Axis, short_sizes
@@ -57,8 +57,6 @@ class Oracle:
         replicas: loss, gradients and weights of every optimizer step, of each replica, in fp32.
         noise: how much each step of one process differs from it in the precision of the layout, of
             each replica; empty in fp32.
-        tensor_parallel: module -> ranks in the layout that share a matrix, and one of an expert,
-            where the strategy depends on them.
     """
 
     config: ExperimentConfig
@@ -66,7 +64,6 @@ class Oracle:
     data: str
     code: UserCode
     replicas: tuple[tuple[OracleStep, ...], ...]
-    tensor_parallel: dict[str, tuple[int, int]] = field(default_factory=dict)
     noise: tuple[tuple[Noise, ...], ...] = ()
 
     @property
@@ -97,7 +94,6 @@ class Oracle:
             and not self.code.is_older_than(code)
             and self.config == single_rank(layout)
             and self.decoders == decoders_of(layout)
-            and self.tensor_parallel == _cut_by_rank(layout)
         )
 
 
@@ -115,8 +111,7 @@ def compute_oracle(
 
     Args:
         config: any layout of the model, or the path of one; the parallel sizes do not matter, the
-            global batch does. With the strategies sparse_loco and demo, and with a codec,
-            tensor_parallel does too.
+            global batch does.
         data: makes the samples, as for `verify`.
         modules, loss_func, forward_step: as for `train`.
 
@@ -137,13 +132,13 @@ def _computed(
     code: UserCode,
 ) -> Oracle:
     alone, decoders = single_rank(layout), decoders_of(layout)
-    plan, cut = plan_of_one(alone), _cut_by_rank(layout)
+    plan = plan_of_one(alone)
     with shown(f"Training in one process, {counted(steps, 'step')}"):
         name, steps_taken, noise = cluster.run(
-            on_rank.oracle_rank, plan, alone, steps, decoders, code, cut, world_size=1
+            on_rank.oracle_rank, plan, alone, steps, decoders, code, world_size=1
         )[0]
     recorded = tuple(map(tuple, steps_taken))
-    return Oracle(alone, decoders, name, code, recorded, cut, tuple(map(tuple, noise)))
+    return Oracle(alone, decoders, name, code, recorded, tuple(map(tuple, noise)))
 
 
 def verify(
@@ -235,8 +230,6 @@ def _report(
         ),
         worst_parameters=_worst_parameters(by_rank),
         strategy=_strategy_text(layout),
-        open_share=max(step.open_share for step in of_all),
-        halfway_share=max(_halfway_share(by_rank, step) for step in steps),
         rerouted=together(records[step].rerouted for records in by_rank for step in steps),
         nearly_tied=of_all[0].choices.near,
         adam_epsilon=max(step.epsilon for step in of_all),
@@ -272,8 +265,6 @@ def _with_rounding(
                 on_rank.noise_rank, *again, len(choices[0]), *how, ROUNDINGS, choices, world_size=1
             )[0]
         return replace(report, yardstick=report.yardstick.of_several(noise, len(ROUNDINGS)))
-    if oracle.tensor_parallel:  # where a rank cuts, choices flip as weights change
-        return report
     with shown("Finding what rounding alone changes"):
         found: list[list[StepRounding]] = cluster.run(
             on_rank.rounding_rank, *again, expected, *how, ROUNDINGS, world_size=1
@@ -298,12 +289,6 @@ def _unproved(modules: Iterable[str], expected: Sequence[OracleStep]) -> Iterato
             yield name, NO_GRADIENT if gradients else FROZEN
 
 
-def _halfway_share(by_rank: list[list[StepDifference]], step: int) -> float:
-    """Return the share of the numbers that a codec rounded that were taken from the oracle."""
-    rounded = [records[step].rounded for records in by_rank]
-    return sum(counts.taken for counts in rounded) / max(1, sum(c.numbers for c in rounded))
-
-
 def _worst_losses(
     plan: LayoutPlan,
     by_rank: list[list[StepDifference]],
@@ -323,17 +308,6 @@ def _strategy_text(config: ExperimentConfig) -> str:
     if config.strategy is None:
         return ""
     return f"{counted(config.replicas, 'replica')} with {config.strategy.name}"
-
-
-def _cut_by_rank(config: ExperimentConfig) -> dict[str, tuple[int, int]]:
-    """Return the sizes that cut matrices and experts, if the strategy depends on them."""
-    if config.strategy is None or not config.strategy.is_cut_by_rank:
-        return {}
-    modules = config.model.module_parallelisms
-    return {
-        name: (sizes.tensor_parallel, sizes.in_runs("expert_tensor_parallel"))
-        for name, sizes in modules.items()
-    }
 
 
 def _sizes(module: ModuleParallelismConfig) -> str:

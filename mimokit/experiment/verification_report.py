@@ -40,12 +40,6 @@ TWO_ROUNDINGS = 2
 MOST_ROUNDED = 10
 """Times the tolerance that rounding may explain. Drawn layouts needed up to 1.5."""
 
-MOST_OPEN = 0.25
-"""Share of the entries that a check may leave to rounding; with more it proves too little."""
-
-MOST_HALFWAY = 0.001
-"""The same of the numbers that a codec rounds; layouts of the tests have up to 0.00004."""
-
 
 @dataclass(frozen=True, repr=False)
 class VerificationReport(Report):
@@ -60,11 +54,6 @@ class VerificationReport(Report):
             much the update since the start differs.
         worst_parameters: module -> the parameter that differs most, of all steps and ranks.
         strategy: what exchanges between how many replicas; empty: the layout has one.
-        open_share: of the trained entries those that were taken from the oracle, at the step with
-            the most: a strategy chose between numbers that are equal but for rounding.
-        halfway_share: of the numbers that a codec rounded those that became the other of two
-            multiples of their scale than in one process, at the step with the most: they are
-            halfway between both but for rounding errors. The rank took that of the oracle.
         rerouted: in fewer bits than fp32, the choices of experts that were others than in one
             process, of all steps and ranks: where scores nearly tie, tokens took its experts.
         nearly_tied: how far apart such scores are at most.
@@ -88,8 +77,6 @@ class VerificationReport(Report):
     weight_differences: tuple[dict[str, float], ...]
     worst_parameters: dict[str, str]
     strategy: str = ""
-    open_share: float = 0.0
-    halfway_share: float = 0.0
     rerouted: Rerouted = field(default_factory=Rerouted)
     nearly_tied: float = 0.0
     adam_epsilon: float = ADAM_EPSILON
@@ -122,22 +109,19 @@ class VerificationReport(Report):
 
     @property
     def passed(self) -> bool:
-        """Whether every difference is at or under the tolerance (a NaN is not), of enough entries.
+        """Whether every difference is at or under the tolerance (a NaN is not).
 
-        At most `MOST_OPEN` of the entries may be left to rounding, and at most `MOST_HALFWAY` of
-        the numbers of a codec; no token may choose experts that do not nearly tie with those of one
-        process. Where the tolerance is below what rounding does to one process,
-        twice that is the bound, up to `MOST_ROUNDED` times the tolerance.
+        No token may choose experts that do not nearly tie with those of one process. Where the
+        tolerance is below what rounding does to one process, twice that is the bound, up to
+        `MOST_ROUNDED` times the tolerance.
         """
-        enough = self.open_share <= MOST_OPEN and self.halfway_share <= MOST_HALFWAY
         if self.yardstick is not None:
             pairs = zip(self._worst, self.yardstick.limits, strict=True)
             within = self.yardstick.proves and all(one <= most for one, most in pairs)
-            return enough and within and not self.rerouted.wrong
-        within = self.max_loss_difference <= self.tolerance and not any(
+            return within and not self.rerouted.wrong
+        return self.max_loss_difference <= self.tolerance and not any(
             beyond for *_, beyond in self._above()
         )
-        return enough and within
 
     @property
     def is_near(self) -> bool:
@@ -189,7 +173,7 @@ class VerificationReport(Report):
             f"Adam epsilon {self.adam_epsilon:.0e}).{self._where()}{self._lost()}{self._rounded()}"
             f"{self._noisy()}"
             f"{self._rerouted()}"
-            f"{self._open()}{self._halfway()}{self._large()}{self._unproved()}{self._explained()}"
+            f"{self._large()}{self._unproved()}{self._explained()}"
         )
 
     def _explained(self) -> str:
@@ -263,25 +247,6 @@ class VerificationReport(Report):
         )
         return "".join(sentences)
 
-    def _open(self) -> str:
-        """Return a sentence about the entries that were not compared."""
-        if not self.open_share:
-            return ""
-        return (
-            f" At most {self.open_share:.2%} of the entries of a step were not compared, since the "
-            f"strategy chose between numbers that are equal but for rounding; {MOST_OPEN:.0%} may."
-        )
-
-    def _halfway(self) -> str:
-        """Return a sentence about numbers that were rounded as in one process."""
-        if not self.halfway_share:
-            return ""
-        return (
-            f" At most {self.halfway_share:.3%} of the numbers of an exchange were rounded to the "
-            "other of two multiples of their scale than in one process, halfway between both but "
-            f"for rounding errors; {MOST_HALFWAY:.1%} may be."
-        )
-
     def _rerouted(self) -> str:
         """Return a sentence about the experts that tokens visit in one process and here."""
         found = self.rerouted
@@ -314,8 +279,6 @@ class VerificationReport(Report):
             "data": self.data,
             "layout": self.layout,
             "strategy": self.strategy,
-            "open_share": self.open_share,
-            "halfway_share": self.halfway_share,
             "rerouted": asdict(self.rerouted),
             "nearly_tied": self.nearly_tied,
             "adam_epsilon": self.adam_epsilon,

@@ -28,7 +28,6 @@ from mimokit.planning.shared_groups import groups_key
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.attention_collectives import attention_calls
 from mimokit.prediction.expert_collectives import expert_calls, expert_reductions
-from mimokit.prediction.muon_collectives import muon_gathers
 
 
 @dataclass(frozen=True)
@@ -133,7 +132,6 @@ def _of_step(
     summed = int(of_ranks and _trains_slices(config, name))
     if not config.model.is_frozen(name):
         summed += expert_reductions(network, ranks, mixed)
-    summed += muon_gathers(config, plan, name, rank)
     return CollectiveSpan(count * least + summed, count * most + summed)
 
 

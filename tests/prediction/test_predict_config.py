@@ -121,8 +121,6 @@ def test_an_open_data_parallel_takes_its_size_from_the_world() -> None:
     ({"name": "diloco"}, 8),  # outer weight and momentum
     ({"name": "diloco", "outer_optimizer": {"name": "sgd", "lr": 1.0}}, 4),
     ({"name": "diloco", "outer_optimizer": {"name": "adam"}}, 12),
-    ({"name": "streaming_diloco", "H": 4, "fragments": 2, "codec": "int8"}, 16),
-    ({"name": "demo"}, 4),
     ({"name": "fedavg"}, 0),
 )
 def test_what_a_strategy_keeps_is_in_the_memory_of_a_rank(
@@ -182,7 +180,6 @@ def test_ranks_with_shards_gather_whole_weights_for_a_strategy(
         for name in ("adam", "sgd", "rmsprop", "adagrad")
     ),
     {"name": "fedavg", "inner_optimizer": {"name": "sgd", "momentum": 0.9}},
-    {"name": "demo"},
 )
 def test_the_optimizer_of_replicas_takes_what_torch_keeps_of_it(strategy: dict[str, Any]) -> None:
     """In bf16 next to an fp32 weight; without a strategy these are the 8 bytes of AdamW."""
@@ -200,13 +197,10 @@ def test_the_optimizer_of_replicas_takes_what_torch_keeps_of_it(strategy: dict[s
 
 
 def numbers_that_torch_keeps(strategy: StrategyConfig) -> int:
-    """Per parameter; DeMo is an optimizer itself, and what it keeps is the strategy's."""
     import torch
 
     from mimokit.engine.strategies.optim import OptimSpec
 
-    if strategy.name == "demo":
-        return 0
     inner = strategy.inner_optimizer
     weight = torch.nn.Parameter(torch.ones(5))
     optimizer = (OptimSpec() if inner is None else OptimSpec.from_config(inner)).build([weight])
@@ -216,26 +210,23 @@ def numbers_that_torch_keeps(strategy: StrategyConfig) -> int:
     return sum(isinstance(value, torch.Tensor) and value.shape == (5,) for value in state)
 
 
-@rows("overlap_steps", 0, 1)
-def test_replicas_wait_for_exchanges_that_no_step_hides(overlap_steps: int) -> None:
+@rows("delay", 0, 1)
+def test_replicas_wait_for_exchanges_that_no_step_hides(delay: int) -> None:
     config = digits_config((1, 2), (2, 1))
-    given = {"replicas": 2, "name": "streaming_diloco", "H": 4, "fragments": 2}
-    config.strategy = StrategyConfig.model_validate({**given, "overlap_steps": overlap_steps})
+    given = {"replicas": 2, "name": "sparta", "p_sparta": 1.0, "sparta_interval": 4, "delay": delay}
+    config.strategy = StrategyConfig.model_validate(given)
     before = predict(config)
     assert before.exchange_seconds is None
     assert before.exchange_text() == ""
     line = {"bandwidth": "10 Mbit/s", "latency": "1 ms"}
-    config.strategy = StrategyConfig.model_validate(
-        {**given, "overlap_steps": overlap_steps, "network": line}
-    )
+    config.strategy = StrategyConfig.model_validate({**given, "network": line})
     found, exchange_seconds = predict(config), mimokit.plan(config).estimates.exchange_seconds
     assert found.seconds == before.seconds
     assert exchange_seconds is not None
-    each = exchange_seconds.values()
-    assert len(each) == 2
-    hidden = overlap_steps * found.seconds
-    assert hidden < min(each)
-    assert found.exchange_seconds == pytest.approx(sum(one - hidden for one in each) / 4)
+    (each,) = exchange_seconds.values()
+    hidden = delay * found.seconds
+    assert hidden < each
+    assert found.exchange_seconds == pytest.approx((each - hidden) / 4)
     share = found.seconds / (found.seconds + found.exchange_seconds)
     assert f"and compute {share:.1%} of the time" in str(found)
 
@@ -243,7 +234,7 @@ def test_replicas_wait_for_exchanges_that_no_step_hides(overlap_steps: int) -> N
 def test_an_exchange_that_steps_hide_costs_nothing() -> None:
     config = digits_config((1, 2), (2, 1))
     line = {"bandwidth": "1000 Gbit/s"}
-    strategy = {"name": "streaming_diloco", "H": 40, "fragments": 2, "overlap_steps": 9}
+    strategy = {"name": "sparta", "sparta_interval": 40, "delay": 9}
     config.strategy = StrategyConfig.model_validate({**strategy, "replicas": 2, "network": line})
     assert predict(config).exchange_seconds == 0
 

@@ -16,12 +16,10 @@ from tests.layouts_experts import BALANCED, SHARED, experts_config
 from tests.rows import rows
 from tests.whole_runs import (
     LATENT_ATTENTION,
-    MUON,
     cut_along_sequences,
     in_rows,
     latent_config,
     predicting,
-    with_strategy,
 )
 
 LANGUAGE = "language_module"
@@ -183,23 +181,6 @@ def test_biases_of_groups_fewer_than_ranks(fields: dict[str, Any], found: int) -
     config = digits_config((1, 4), (4, 1))
     few = {"num_query_groups": 2, "add_key_bias": False}
     assert counted(changed(config, LANGUAGE, **{**few, **fields})) == {LANGUAGE: found}
-
-
-@rows(
-    "make, found",
-    # 3 layers of 4 matrices each: of attention and of a feed-forward layer.
-    (partial(digits_config, (2, 1), (2, 1)), {"images": 18 + 3 * 4}),
-    (partial(on_two_ranks, **SHARED), {LANGUAGE: 35 + 2 * 4}),  # routed experts are whole
-    # 2 layers: 2 of attention, 2 of each of 4 experts.
-    (
-        partial(on_two_ranks, expert_parallel=1, expert_tensor_parallel=2),
-        {LANGUAGE: 32 + 2 * (2 + 4 * 2)},
-    ),
-)
-def test_matrices_that_muon_makes_orthogonal(
-    make: Callable[[], ExperimentConfig], found: dict[str, int]
-) -> None:
-    assert counted(with_strategy(make(), name="fedavg", replicas=2, **MUON)) == found
 
 
 def test_modules_with_groups_of_their_own_on_shared_ranks() -> None:

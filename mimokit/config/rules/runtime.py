@@ -8,14 +8,14 @@ from mimokit.config.errors import ConfigError, Problem
 from mimokit.config.messages import problem_at
 from mimokit.config.parallelism import LARGEST_WORLD
 from mimokit.config.rules.context import ValidationContext
-from mimokit.config.rules.facts import network_path
 from mimokit.config.runtime import (
     FRAME_PARALLEL,
     MODE_OF_SCHEDULE,
     SCHEDULE_OF_MODE,
     RuntimeConfig,
 )
-from mimokit.units import counted
+from mimokit.config.strategy import BETWEEN_LAYOUTS, StrategyConfig
+from mimokit.units import counted, listed
 
 
 def runtime_problems(context: ValidationContext) -> Iterator[Problem]:
@@ -145,20 +145,25 @@ def strategy_problems(context: ValidationContext) -> Iterator[Problem]:
         strategy.check_nodes(strategy.replicas)
     except ConfigError as error:
         yield from error.problems
-    if strategy.name == "demo":
-        yield from _stepped_apart(context)
+    yield from _between_nodes_alone(strategy)
     yield from _world(context, strategy.replicas)
 
 
-def _stepped_apart(context: ValidationContext) -> Iterator[Problem]:
-    """Yield modules with an own learning rate under a strategy that is the optimizer of all."""
-    for name, network in context.model.module_architectures.items():
-        if network.optimizer is not None:
+def _between_nodes_alone(strategy: StrategyConfig) -> Iterator[Problem]:
+    """Yield what runs between the nodes of a fit, and not between replicas of a layout."""
+    inner = strategy.inner_optimizer
+    for field, value, runs in (
+        ("name", strategy.name, strategy.name in BETWEEN_LAYOUTS),
+        ("codec", strategy.codec, strategy.codec is None),
+        ("inner_optimizer.name", inner and inner.name, inner is None or inner.name != "muon"),
+    ):
+        if not runs:
             sentence = (
-                "optimizer is given, but strategy.name is demo, which is an optimizer with one lr "
-                "and weight_decay for all modules; leave it out, or choose another strategy."
+                f"Section 'strategy': strategy.{field} {value} does not run between replicas of a "
+                f"layout, only between the nodes of Trainer.fit; {listed(BETWEEN_LAYOUTS)} run "
+                "there, without a codec and with any other optimizer."
             )
-            yield problem_at(network_path(name, "optimizer"), network.optimizer, sentence, None)
+            yield Problem("strategy", field, value, sentence)
 
 
 def _world(context: ValidationContext, replicas: int) -> Iterator[Problem]:

@@ -18,8 +18,6 @@ from mimokit.engine.checkpoints.state import (
 from mimokit.engine.collectives import gather_json
 from mimokit.engine.parallel.update import MainGradUpdate
 from mimokit.engine.pipeline.model import RankModel
-from mimokit.engine.replicas.exchange import ReplicaExchange
-from mimokit.engine.strategies.modules import under
 from mimokit.planning.checkpoint_files import (
     differences,
     files_of_replica,
@@ -55,7 +53,6 @@ def load(
     model: RankModel,
     update: MainGradUpdate,
     rank: int,
-    exchange: ReplicaExchange | None = None,
 ) -> None:
     """Load weights, optimizer, learning rate, loss scale, random states, exchanges. Collective.
 
@@ -87,10 +84,12 @@ def load(
     except (RuntimeError, ValueError, TypeError, OverflowError):
         why = f"the random states for rank {rank} are not those of generators"
         raise damaged(checkpoint.directory, why) from None
-    if exchange is not None:
-        prefix = tensor_name(EXCHANGE, str(rank), "")
-        names = [name for name in checkpoint.shapes if name.startswith(prefix)]
-        exchange.go_on(checkpoint.step, under(prefix, read_whole(checkpoint, names)))
+    prefix = tensor_name(EXCHANGE, str(rank), "")
+    names = [name for name in checkpoint.shapes if name.startswith(prefix)]
+    exchanged = read_whole(checkpoint, names) if names else {}
+    update.go_on_exchanging(
+        checkpoint.step, {name.removeprefix(prefix): each for name, each in exchanged.items()}
+    )
 
 
 def _random_names(

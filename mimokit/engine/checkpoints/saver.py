@@ -37,7 +37,6 @@ from mimokit.engine.collectives import gather_json
 from mimokit.engine.device import rank_device
 from mimokit.engine.parallel.update import MainGradUpdate
 from mimokit.engine.pipeline.model import RankModel
-from mimokit.engine.replicas.exchange import ReplicaExchange
 from mimokit.planning.checkpoint_files import save_id
 from mimokit.planning.checkpoints import (
     EXCHANGE,
@@ -70,8 +69,8 @@ class Saver:
     Args:
         config: has `runtime.checkpoint`, whose directory is on a file system that all ranks share.
         begun: steps that were done before this run.
-        exchange: with other replicas of the layout, which save into the same checkpoints; every
-            method is collective over all of them then.
+        update: if it has peers in other replicas of the layout, these save into the same
+            checkpoints, and every method is collective over all of them.
 
     Raises:
         ConfigError: the ranks do not share it, it cannot be written, or it has checkpoints of
@@ -85,7 +84,6 @@ class Saver:
         update: MainGradUpdate,
         data: DataPosition,
         begun: int,
-        exchange: ReplicaExchange | None = None,
     ) -> None:
         settings = config.runtime.checkpoint
         assert settings is not None
@@ -93,8 +91,7 @@ class Saver:
         self._settings, self._directory = settings, Path(settings.directory)
         self._config, self._model, self._update, self._data = config, model, update, data
         self._rank = dist.get_rank()
-        self._exchange = exchange
-        self._peers = None if exchange is None else exchange.peers
+        self._peers = update.peers
         self._replica = 0 if self._peers is None else self._peers.replica
         self._buffers: dict[tuple[int, str], torch.Tensor] = {}
         self._own: dict[str, Shape] = {}
@@ -273,8 +270,7 @@ class Saver:
         for name, state in random_of(self._model, self._rank).items():
             shapes[name] = tuple(state.shape)
             files[0][name] = (0,), state.clone()
-        kept = {} if self._exchange is None else self._exchange.state()
-        for name, values in kept.items():
+        for name, values in self._update.exchanged().items():
             if values.numel():
                 title = tensor_name(EXCHANGE, str(self._rank), name)
                 copied = values.detach().to("cpu", copy=True).view(-1)

@@ -35,7 +35,7 @@ from mimokit.engine.fits.job import FitError, FitJob
 from mimokit.engine.fits.records import Record
 from mimokit.engine.fits.safe_pickle import Known
 from mimokit.engine.strategies.communicate import Message, UnderWay
-from mimokit.engine.strategies.diloco import MeanUnderWay, done
+from mimokit.engine.strategies.modules import Summed
 from mimokit.engine.strategies.optim import OptimSpec
 from mimokit.engine.strategies.strategy import Strategy
 from mimokit.units import counted
@@ -96,7 +96,7 @@ def _moved(module_name: str) -> str:
 
 def known_of(model: nn.Module, strategy: Strategy, rank: int) -> Known:
     """Return what a checkpoint may hold of a strategy that has begun; raises `FitError`."""
-    always = (Header, NodeState, *get_args(Record), Message, UnderWay, MeanUnderWay, done)
+    always = (Header, NodeState, *get_args(Record), Message, UnderWay, Summed)
     try:
         return safe_pickle.known_in(always, defaultdict, dict, model, strategy)
     except Exception as error:

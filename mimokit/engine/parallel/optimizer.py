@@ -16,7 +16,6 @@ from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.gradient_order import same_order
 from mimokit.engine.parallel.main_weights import main_weight, reduced_gradient, round_main_weights
 from mimokit.engine.part_times import UNTIMED, StepPart
-from mimokit.engine.strategies.muon import LayerMuon
 from mimokit.engine.strategies.optim import OptimSpec
 
 
@@ -152,15 +151,13 @@ def on_main_grad(rule: type[torch.optim.Optimizer]) -> type[MainGradOptimizer]:
 def optimizer_spec(config: ExperimentConfig) -> OptimSpec:
     """Return what steps the weights of a run: AdamW, or the inner optimizer of its strategy.
 
-    A learning rate that the inner optimizer leaves out is that of the run, of AdamW and Muon weight
-    decay and epsilon, too.
+    A learning rate that the inner optimizer leaves out is that of the run, of AdamW weight decay
+    and epsilon, too.
     """
     runtime = config.inner_runtime
     inner = None if config.strategy is None else config.strategy.inner_optimizer
     spec = OptimSpec() if inner is None else OptimSpec.from_config(inner)
-    if spec.cls is torch.optim.Muon:
-        spec.cls = LayerMuon
     spec.kwargs["lr"] = runtime.learning_rate
-    if spec.cls in (torch.optim.AdamW, LayerMuon):
+    if spec.cls is torch.optim.AdamW:
         spec.kwargs |= {"weight_decay": runtime.weight_decay, "eps": runtime.adam_epsilon}
     return spec

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -22,18 +21,16 @@ from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.loss import one_over
 from mimokit.engine.parallel.loss_scale import LossScale
 from mimokit.engine.parallel.main_weights import main_weight, reduced_gradient, round_main_weights
-from mimokit.engine.parallel.matrices import cut_matrices
 from mimokit.engine.parallel.optimizer import (
     MainGradOptimizer,
     learning_rate_scheduler,
     on_main_grad,
     optimizer_spec,
-    reduced_gradients,
     set_epsilon,
 )
 from mimokit.engine.part_times import StepPart
-from mimokit.engine.steps import Step, loop_watcher
-from mimokit.engine.strategies.muon import LayerMuon
+from mimokit.engine.replicas.world import Peers
+from mimokit.engine.steps import Step, StepGenerator, loop_watcher
 from mimokit.planning.types import LayoutPlan
 from mimokit.step_kinds import StepKind
 
@@ -122,16 +119,19 @@ class Update(Protocol):
     Attributes:
         loss_scale: in fp16; None: losses are not scaled.
         optimizer: what steps the weights.
+        peers: this rank in other replicas of the layout; None: there is one replica.
 
     The loop calls once per step, in this order: `zero`, forward and backward of all micro-batches,
-    `reduce`, `norm`, `clip`, `step`. `reduce`, `norm` and `step` are collective over the world. An
-    implementation decides where gradients are summed (whole, or a shard per data parallel rank),
-    which numbers are stepped (the model's, or main weights of more bits), and whether gradients
-    that are not finite are an error or skip the step (a loss scaler).
+    `reduce`, `exchange_gradients`, `norm`, `clip`, `step`, `exchange_weights`. `reduce`, `norm` and
+    `step` are collective over the world. An implementation decides where gradients are summed
+    (whole, or a shard per data parallel rank), which numbers are stepped (the model's, or main
+    weights of more bits), whether gradients that are not finite are an error or skip the step (a
+    loss scaler), and what is exchanged with other replicas of the layout.
     """
 
     loss_scale: LossScale | None
     optimizer: torch.optim.Optimizer
+    peers: Peers | None
 
     def zero(self) -> None:
         """Forget the gradients of the last step."""
@@ -152,20 +152,23 @@ class Update(Protocol):
     def step(self) -> None:
         """Step the weights by the gradients, and the learning rates to those of the next step."""
 
-    def overflows_among(self, add: Callable[[torch.Tensor], None]) -> bool:
-        """Return whether gradients of any peer overflow, whose sums `add` makes; see `step`."""
+    def exchange_gradients(self) -> StepGenerator[None]:
+        """Yield the steps in which replicas of the layout exchange gradients, before `norm`."""
 
-    def gradients(self) -> Iterator[torch.Tensor]:
-        """Yield the reduced gradients that this rank has, which replicas of the layout average."""
+    def exchange_weights(self) -> StepGenerator[None]:
+        """Yield the steps in which they exchange weights, after `step`."""
 
-    def reduced_gradients(self) -> AbstractContextManager[None]:
-        """Let `.grad` of what is stepped be its reduced gradient, until the end of the block.
+    def stops(self, stop: bool) -> bool:
+        """Return whether all replicas stop after a step, if some rank was asked to."""
 
-        Strategies that are optimizers read these.
-        """
+    def end(self) -> None:
+        """Wait for exchanges that go on in the background; their results are not written."""
 
-    def step_by(self, optimizer: torch.optim.Optimizer) -> None:
-        """Let a strategy between replicas that is an optimizer step the weights from now on."""
+    def exchanged(self) -> dict[str, torch.Tensor]:
+        """Return what the next exchanges depend on."""
+
+    def go_on_exchanging(self, step: int, saved: Mapping[str, torch.Tensor]) -> None:
+        """Go on after so many steps from what `exchanged` returned."""
 
     def publish(self) -> None:
         """Let the model compute with weights that something else than `step` has changed."""
@@ -183,8 +186,11 @@ class Update(Protocol):
 class MainGradUpdate:
     """Steps fp32 weights by the fp32 `main_grad`, of which a rank has all or its shard.
 
-    Weights of fewer bits have main weights in fp32, which are stepped and rounded.
+    Weights of fewer bits have main weights in fp32, which are stepped and rounded. The layout has
+    one replica.
     """
+
+    peers: Peers | None = None
 
     def __init__(
         self,
@@ -201,7 +207,8 @@ class MainGradUpdate:
         self._modules, self._runtime = modules, runtime
         self.loss_scale = loss_scale
         self._overflowed = False
-        self.step_by(optimizer)
+        self.optimizer = optimizer
+        self._scheduler = learning_rate_scheduler(optimizer, runtime)
 
     def zero(self) -> None:
         """Set the gradient buffers to zero, and the scale of the losses of this step."""
@@ -278,33 +285,27 @@ class MainGradUpdate:
         self.optimizer.step()
         self._scheduler.step()
 
-    def overflows_among(self, add: Callable[[torch.Tensor], None]) -> bool:
-        """Return whether gradients of any peer overflow: the step is then left out on all of them.
+    def exchange_gradients(self) -> StepGenerator[None]:
+        """Exchange nothing."""
+        yield from ()
 
-        Collective among the peers in fp16.
+    def exchange_weights(self) -> StepGenerator[None]:
+        """Exchange nothing."""
+        yield from ()
 
-        Args:
-            add: sums a tensor over the peers, in place.
-        """
-        if self.loss_scale is not None:
-            peers = torch.tensor([float(self._overflowed)], device=rank_device())
-            add(peers)
-            self._overflowed = bool(peers.item())
-        return self._overflowed
+    def stops(self, stop: bool) -> bool:
+        """Return the argument."""
+        return stop
 
-    def gradients(self) -> Iterator[torch.Tensor]:
-        """Yield the reduced gradients of all modules."""
-        for module, _ in self._modules:
-            yield from module.reduced_gradients()
+    def end(self) -> None:
+        """Wait for nothing."""
 
-    def reduced_gradients(self) -> AbstractContextManager[None]:
-        """Let `.grad` be `main_grad`."""
-        return reduced_gradients(self.optimizer, self._of_model)
+    def exchanged(self) -> dict[str, torch.Tensor]:
+        """Return nothing."""
+        return {}
 
-    def step_by(self, optimizer: torch.optim.Optimizer) -> None:
-        """Step by another optimizer, whose learning rates have the schedule of the run."""
-        self.optimizer = optimizer
-        self._scheduler = learning_rate_scheduler(optimizer, self._runtime)
+    def go_on_exchanging(self, step: int, saved: Mapping[str, torch.Tensor]) -> None:
+        """Do nothing."""
 
     def publish(self) -> None:
         """Round main weights into their parameters."""
@@ -357,16 +358,20 @@ def update_of_run(
     plan: LayoutPlan,
     modules: Mapping[str, ModuleDataParallel],
     grids: Mapping[str, HyperCommGrid],
+    kind: Callable[..., MainGradUpdate] = MainGradUpdate,
 ) -> MainGradUpdate:
-    """Return what steps the modules of this rank, each by the rates that are planned for it."""
+    """Return what steps the modules of this rank, each by the rates that are planned for it.
+
+    Args:
+        kind: takes the arguments of `MainGradUpdate`.
+    """
     spec = optimizer_spec(config)
     fused = {"fused": True} if spec.cls is torch.optim.AdamW else {}
     optimizer = on_main_grad(spec.cls)([], **spec.kwargs, **fused)
     for name, module in modules.items():
-        matrices = {"matrices": cut_matrices(module)} if spec.cls is LayerMuon else {}
-        optimizer.add_module(module, **plan.executions[name].optimizer_options, **matrices)
+        optimizer.add_module(module, **plan.executions[name].optimizer_options)
     pairs = tuple((module, grids[name]) for name, module in modules.items())
     runtime = config.inner_runtime
     in_fp16 = any(execution.weights == "fp16" for execution in plan.executions.values())
     loss_scale = LossScale(runtime.initial_loss_scale) if in_fp16 else None
-    return MainGradUpdate(pairs, optimizer, runtime, loss_scale)
+    return kind(pairs, optimizer, runtime, loss_scale)

@@ -5,17 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from mimokit.config.strategy import StrategyConfig, Weighting
 from mimokit.engine.strategies import communicate
 from mimokit.engine.strategies.buckets import Bucket
-from mimokit.engine.strategies.modules import CommunicateOptimizeStrategy, PlannedModule
+from mimokit.engine.strategies.modules import (
+    CommunicateOptimizeStrategy,
+    PlannedModule,
+    SummedModule,
+)
 from mimokit.engine.strategies.optim import OptimSpec
 from mimokit.planning.strategies import Exchange
 
 
-class AveragingCommunicator(PlannedModule):
+class AveragingCommunicator(SummedModule):
     """Averages weights; optimizers keep their state."""
 
     def _init_node(self, model: nn.Module, rank: int, num_nodes: int) -> None:
@@ -25,21 +29,20 @@ class AveragingCommunicator(PlannedModule):
         self._bucket = Bucket(self._weights, extra=int(self._weighted))
 
     @torch.no_grad()
-    def begin(self, exchange: Exchange) -> None:
-        """Put the mean of the island into the bucket."""
-        group = exchange.group_of(self.rank)
+    def given(self, exchange: Exchange) -> Tensor:
+        """Return the weights, times the samples behind them."""
         flat = self._bucket.flat
         self._bucket.fill(self._weights)
         if self._weighted:
             flat[-1] = 1
             flat *= self.samples or 1
             self.samples = 0
-        communicate.sum_among(flat, group)
-        flat /= flat[-1].clone() if self._weighted else len(group)
+        return flat
 
-    def finish(self, exchange: Exchange, taken: None) -> None:
-        """Write the mean."""
-        if len(exchange.group_of(self.rank)) > 1:
+    def write(self, exchange: Exchange, flat: Tensor, members: int) -> None:
+        """Write the mean of the island."""
+        if members > 1:
+            flat /= flat[-1].clone() if self._weighted else members
             self._bucket.write(self._weights)
 
 
@@ -77,12 +80,12 @@ class GossipCommunicator(PlannedModule):
         self.outer = self._bucket.flat.clone()
         self.momentum = torch.zeros_like(self.outer)
 
-    def kept_tensors(self) -> dict[str, torch.Tensor]:
+    def kept_tensors(self) -> dict[str, Tensor]:
         """Return the outer weights and their momentum."""
         return {"outer": self.outer, "momentum": self.momentum}
 
     @torch.no_grad()
-    def begin(self, exchange: Exchange) -> torch.Tensor:
+    def begin(self, exchange: Exchange) -> Tensor:
         """Return the mean change and the mean outer weights of the group, one after the other."""
         group = exchange.group_of(self.rank)
         self._bucket.fill(self._weights)
@@ -91,7 +94,7 @@ class GossipCommunicator(PlannedModule):
         return both / len(group)
 
     @torch.no_grad()
-    def finish(self, exchange: Exchange, taken: torch.Tensor) -> None:
+    def finish(self, exchange: Exchange, taken: Tensor) -> None:
         """Step the outer weights, and go on from them."""
         config = self.plan.config
         change, mean = taken.tensor_split(2)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -59,22 +59,11 @@ class Bucket:
             tensor.copy_(view)
 
 
-class Pieces(Protocol):
-    """The entries that a node steps of a tensor, of which others of its replica step the rest."""
-
-    def of(self, tensor: Tensor) -> Tensor:
-        """Return these entries of a whole tensor, flat."""
-
-    def gathered(self, piece: Tensor, shape: torch.Size) -> Tensor:
-        """Return the whole tensor. Collective over the nodes that have the pieces."""
-
-
 class Shard(nn.Module):
     """The part of a model that trains on a node, where several nodes share a model.
 
     Attributes:
         whole: shapes of all tensors that train on any node, in one order on all nodes.
-        pieces: of the tensors of which this node steps some entries: those in `named_parameters`.
     """
 
     def __init__(
@@ -82,11 +71,9 @@ class Shard(nn.Module):
         named: Mapping[str, nn.Parameter],
         shards: Mapping[str, TensorShard],
         whole: Mapping[str, Shape],
-        pieces: Mapping[str, Pieces] | None = None,
     ) -> None:
         super().__init__()
         self._named, self._shards, self.whole = dict(named), dict(shards), dict(whole)
-        self.pieces = dict(pieces or {})
 
     def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Parameter]]:
         """Return name and tensor of each."""
@@ -96,27 +83,9 @@ class Shard(nn.Module):
         """Return the tensors."""
         yield from self._named.values()
 
-    def shape(self, name: str) -> Shape:
-        """Return the shape of the shard of a tensor, of all its pieces."""
-        return self._shards[name].shape
-
     def places(self, name: str, whole: Indices) -> Indices:
         """Return which entries of the whole tensor the node has, counted in its flattened shard."""
         return self._shards[name].places(whole)
-
-    def padding(self, name: str) -> tuple[slice, ...] | None:
-        """Return where the shard of a tensor is padded; None: nowhere."""
-        return self._shards[name].padding
-
-
-def parts_with_blocks(model: nn.Module, tensors: Sequence[Tensor]) -> list[int]:
-    """Return the lengths of the parts of a bucket that are cut into blocks one by one.
-
-    Of a shard each tensor is a part: nodes of a replica that hold a tensor alike, next to different
-    ones, have to round it alike.
-    """
-    sizes = [one.numel() for one in tensors]
-    return sizes if isinstance(model, Shard) else [sum(sizes)]
 
 
 def shapes_of(model: nn.Module, trainable: Mapping[str, nn.Parameter]) -> dict[str, Shape]:

@@ -7,37 +7,23 @@ feedback), at the sender and where the sum is made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from mimokit.engine.strategies import communicate
-from mimokit.planning.strategies.sizes import (
-    CODEC_BLOCK,
-    SCALE_BYTES,
-    in_whole_blocks,
-    low_bit_blocks,
-)
-
-ToWhole = Callable[[Tensor, Tensor], Tensor]
-"""(multiples of the scales: [rows, numbers], scales: [rows, 1]) -> whole numbers."""
+from mimokit.planning.strategies.sizes import CODEC_BLOCK, SCALE_BYTES, low_bit_blocks
 
 
-def nearest(multiples: Tensor, scales: Tensor) -> Tensor:
-    """Return the nearest whole numbers, of two that are as near the even one."""
-    return torch.round(multiples)
-
-
-def encode(rows: Tensor, bits: int, to_whole: ToWhole = nearest) -> Tensor:
+def encode(rows: Tensor, bits: int) -> Tensor:
     """Return rows of numbers as rows of bytes: the scale, then whole numbers of 2 to 8 bits.
 
     [rows, numbers] of fp32 become [rows, 4 + ceil(numbers * bits / 8)] of uint8.
     """
     most = 2 ** (bits - 1) - 1
     scales = rows.abs().amax(dim=1, keepdim=True) / most
-    whole = to_whole(rows / scales.where(scales > 0, 1), scales).clamp(-most, most)
+    whole = torch.round(rows / scales.where(scales > 0, 1)).clamp(-most, most)
     packed = pack((whole + most).to(torch.uint8), bits)
     return torch.cat([scales.contiguous().view(torch.uint8).view(-1, SCALE_BYTES), packed], dim=1)
 
@@ -76,75 +62,46 @@ def unpack(packed: Tensor, bits: int, numbers: int) -> Tensor:
     return (ones.reshape(len(packed), numbers, bits) * places).sum(-1)
 
 
-class Rounding:
-    """How a mean in low bits rounds. `verify` takes another one."""
-
-    def of_own(self, multiples: Tensor, scales: Tensor) -> Tensor:
-        """Round the numbers of this node."""
-        return nearest(multiples, scales)
-
-    def of_sums(self, first: int, multiples: Tensor, scales: Tensor) -> Tensor:
-        """Round the part of the sums that is made here, from which block on."""
-        return nearest(multiples, scales)
-
-
 class LowBitMean:
     """The mean of a flat tensor over a group in low bits, summed in fp32.
 
     Attributes:
-        length: numbers of all blocks, with the padding of those that are not full.
         error: what rounding this node's numbers lost.
         error_of_sum: what rounding the sums lost that were made here.
     """
 
-    def __init__(self, bits: int, sizes: Sequence[int], device: torch.device) -> None:
-        """Take the bits, and the lengths of the parts of the tensor; no block has two of them."""
-        self._bits, self._sizes = bits, list(sizes)
-        self.length = in_whole_blocks(self._sizes)
-        self.error = torch.zeros(sum(self._sizes), device=device)
+    def __init__(self, bits: int, entries: int, device: torch.device) -> None:
+        self._bits = bits
+        self.error = torch.zeros(entries, device=device)
         self.error_of_sum = torch.zeros(0, device=device)
-        self.rounding = Rounding()
 
     @torch.no_grad()
     def mean(self, values: Tensor, group: Sequence[int], rank: int) -> Tensor:
         """Return the mean over a group, the same bits on all members."""
-        blocks = low_bit_blocks(self.length, len(group))
+        entries = len(values)
+        blocks = low_bit_blocks(entries, len(group))
         length = len(group) * blocks * CODEC_BLOCK
-        wanted = self.in_blocks(values.to(torch.float32) + self.error, length)
-        packed = encode(wanted.view(-1, CODEC_BLOCK), self._bits, self.rounding.of_own)
-        self.error = self._from_blocks(wanted - self._numbers(packed))
-        if len(self.error_of_sum) < length:
-            missing = length - len(self.error_of_sum)
-            self.error_of_sum = torch.nn.functional.pad(self.error_of_sum, (0, missing))
+        wanted = _padded(values.to(torch.float32) + self.error, length)
+        packed = encode(wanted.view(-1, CODEC_BLOCK), self._bits)
+        self.error = (wanted - self._numbers(packed))[:entries]
+        self.error_of_sum = _padded(self.error_of_sum, length)
         first = group.index(rank) * blocks * CODEC_BLOCK
         lost = self.error_of_sum[first : first + blocks * CODEC_BLOCK]
 
         def add(parts: list[Tensor]) -> Tensor:
             total = sum(map(self._numbers, parts), torch.zeros_like(lost)) / len(group) + lost
-            to_whole = partial(self.rounding.of_sums, first // CODEC_BLOCK)
-            done = encode(total.view(-1, CODEC_BLOCK), self._bits, to_whole)
+            done = encode(total.view(-1, CODEC_BLOCK), self._bits)
             lost.copy_(total - self._numbers(done))
             return done
 
-        parts = communicate.low_bit_sum(packed, group, self.length, add)
+        parts = communicate.low_bit_sum(packed, group, entries, add)
         total = torch.cat([self._numbers(part) for part in parts])
-        return self._from_blocks(total).to(values.dtype)
-
-    def in_blocks(self, numbers: Tensor, length: int) -> Tensor:
-        """Return the numbers of the tensor in whole blocks, followed by zeros up to a length."""
-        blocks = numbers.new_zeros(length)
-        parts = numbers.split_with_sizes(self._sizes)
-        for target, part in zip(self._parts(blocks), parts, strict=True):
-            target[: len(part)] = part
-        return blocks
-
-    def _from_blocks(self, blocks: Tensor) -> Tensor:
-        parts = zip(self._parts(blocks), self._sizes, strict=True)
-        return torch.cat([part[:size] for part, size in parts])
-
-    def _parts(self, blocks: Tensor) -> Sequence[Tensor]:
-        lengths = [in_whole_blocks([size]) for size in self._sizes]
-        return blocks[: self.length].split_with_sizes(lengths)
+        return total[:entries].to(values.dtype)
 
     def _numbers(self, packed: Tensor) -> Tensor:
         return decode(packed, self._bits, CODEC_BLOCK).view(-1)
+
+
+def _padded(numbers: Tensor, length: int) -> Tensor:
+    """Return numbers with zeros up to a length, if they are fewer."""
+    return torch.nn.functional.pad(numbers, (0, max(0, length - len(numbers))))

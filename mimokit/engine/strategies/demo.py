@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import lru_cache
-from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from mimokit.architecture.tensor_cut import Shape
 from mimokit.config.strategy import StrategyConfig
 from mimokit.engine.strategies import communicate
-from mimokit.engine.strategies.buckets import Pieces, Shard, common_dtype, trainable
+from mimokit.engine.strategies.buckets import common_dtype, trainable
 from mimokit.engine.strategies.strategy import Strategy, are_absent
 from mimokit.planning.strategies.sizes import INDEX_BYTES, demo_blocks
 
@@ -27,105 +25,39 @@ class DeMo(torch.optim.Optimizer):
 
     A parameter that has a gradient on no node is left out by all; where some nodes lack it, they
     send marks, and the mean is that of the others.
-
-    Args:
-        padding: parameter -> the part of it that belongs to no word. A block with such entries
-            would write to them, which checkpoints do not hold: residual and step are 0 there.
-        pieces: parameter -> which entries it is of a tensor of that shape. The whole residual is
-            gathered for a step.
     """
-
-    _padding: Mapping[nn.Parameter, tuple[slice, ...]] = MappingProxyType({})
-    _pieces: Mapping[nn.Parameter, tuple[Pieces, Shape]] = MappingProxyType({})
-    """Those in checkpoints of the first release have neither."""
 
     def __init__(
         self,
         parameters: list[nn.Parameter],
         config: StrategyConfig,
         nodes: int,
-        padding: Mapping[nn.Parameter, tuple[slice, ...]] | None = None,
-        pieces: Mapping[nn.Parameter, tuple[Pieces, Shape]] | None = None,
     ) -> None:
         super().__init__([{"params": parameters}], {"lr": config.lr})
         self._config, self._nodes = config, nodes
-        if padding:
-            self._padding = padding
-        if pieces:
-            self._pieces = pieces
-        self._sent: list[_Coefficients] | None = None
-        self._every: list[Tensor] | None = None
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Send the largest coefficients of the residuals, and step by the sign of their mean.
-
-        What `compress` and `gather` did since the last step is not done again.
-        """
-        if self._sent is None:
-            self.compress()
-        if self._every is None:
-            self.gather()
-        self._update()
-
-    @torch.no_grad()
-    def compress(self) -> None:
-        """Take the largest coefficients off the residuals, which the gradients are added to."""
-        pairs = self._pairs()
+        """Send the largest coefficients of the residuals, and step by the sign of their mean."""
+        pairs = [(weight, group["lr"]) for group in self.param_groups for weight in group["params"]]
         kind = common_dtype([weight for weight, _ in pairs])
-        self._sent = [self._kept(weight, lr, self._blocks(weight), kind) for weight, lr in pairs]
-
-    @torch.no_grad()
-    def gather(self) -> None:
-        """Gather what all nodes took."""
-        assert self._sent is not None
-        if not self._sent:
-            self._every = []
-            return
-        parts = [part for places, values in self._sent for part in (places.to(torch.int16), values)]
+        sent = [self._kept(weight, lr, self._blocks(weight), kind) for weight, lr in pairs]
+        parts = [part for places, values in sent for part in (places.to(torch.int16), values)]
         message = torch.cat([part.reshape(-1).view(torch.uint8) for part in parts])
         heard = [torch.empty_like(message) for _ in range(self._nodes)]
-        self._every = communicate.all_gather(heard, message)
-
-    def _update(self) -> None:
-        assert self._sent is not None
-        assert self._every is not None
-        by_node = [_read(packed, self._sent) for packed in self._every]
-        self._sent = self._every = None
-        for number, (weight, lr) in enumerate(self._pairs()):
+        by_node = [_read(packed, sent) for packed in communicate.all_gather(heard, message)]
+        for number, (weight, lr) in enumerate(pairs):
             cut = self._blocks(weight)
             there = [read[number] for read in by_node]
             absent = are_absent([values for _, values in there])
             present = [part for part, missing in zip(there, absent, strict=True) if not missing]
             if present:
                 weight.mul_(1 - lr * self._config.weight_decay)
-                step = cut.inverse(_mean(present, cut.entries)).sign().to(weight.dtype)
-                weight.sub_(self._own(weight, self._without_padding(weight, step)), alpha=lr)
-
-    def _pairs(self) -> list[tuple[nn.Parameter, float]]:
-        return [(weight, group["lr"]) for group in self.param_groups for weight in group["params"]]
-
-    def _without_padding(self, weight: nn.Parameter, values: Tensor) -> Tensor:
-        """Set what belongs to the padding of a weight to 0, in place."""
-        padding = self._padding.get(weight)
-        if padding is not None:
-            values[padding] = 0
-        return values
+                step = cut.inverse(_mean(present, cut.entries)).sign()
+                weight.sub_(step.to(weight.dtype), alpha=lr)
 
     def _blocks(self, weight: nn.Parameter) -> _Blocks:
-        shape = self._pieces[weight][1] if weight in self._pieces else tuple(weight.shape)
-        return blocks_of(shape, self._config.compression_chunk)
-
-    def _own(self, weight: nn.Parameter, whole: Tensor) -> Tensor:
-        """Return what this node steps of a tensor."""
-        return self._pieces[weight][0].of(whole) if weight in self._pieces else whole
-
-    def _whole(self, weight: nn.Parameter, own: Tensor) -> Tensor:
-        """Return a whole tensor of what each node has of it; the same where a node has it whole."""
-        if weight not in self._pieces:
-            return own
-        pieces, shape = self._pieces[weight]
-        return pieces.gathered(own, torch.Size(shape))
+        return blocks_of(tuple(weight.shape), self._config.compression_chunk)
 
     def _kept(
         self, weight: nn.Parameter, lr: float, cut: _Blocks, kind: torch.dtype
@@ -140,14 +72,11 @@ class DeMo(torch.optim.Optimizer):
             state["residual"] = torch.zeros_like(weight, dtype=kind)
         residual = state["residual"]
         residual.mul_(self._config.compression_decay).add_(weight.grad.to(kind), alpha=lr)
-        whole = self._whole(weight, residual)
-        coefficients = cut.transform(whole)
+        coefficients = cut.transform(residual)
         places = coefficients.abs().topk(kept, dim=1).indices
         values = coefficients.gather(1, places) + 0.0  # turns -0.0 into 0.0
         sent = torch.zeros_like(coefficients).scatter_(1, places, values)
-        self._without_padding(weight, whole.sub_(cut.inverse(sent)))
-        if whole is not residual:
-            residual.copy_(self._own(weight, whole))
+        residual.sub_(cut.inverse(sent))
         return places, values
 
 
@@ -255,19 +184,9 @@ class DeMoStrategy(Strategy):
 
     def _init_node(self, model: nn.Module, rank: int, num_nodes: int) -> None:
         super()._init_node(model, rank, num_nodes)
-        named, padding, pieces = trainable(model), {}, {}
-        if isinstance(model, Shard):
-            parts = {weight: model.padding(name) for name, weight in named.items()}
-            padding = {weight: part for weight, part in parts.items() if part is not None}
-            pieces = {named[name]: (one, model.shape(name)) for name, one in model.pieces.items()}
-        stepped = [weight for weight in named.values() if weight.numel() or weight in pieces]
-        self.optim = DeMo(stepped, self.config, num_nodes, padding, pieces)
+        stepped = [weight for weight in trainable(model).values() if weight.numel()]
+        self.optim = DeMo(stepped, self.config, num_nodes)
         self._setup_scheduler()
-
-    def kept(self) -> dict[str, dict[str, Tensor]]:
-        """Return the residual of each tensor, from its first step on."""
-        state = self.optim.state
-        return {name: dict(state[one]) for name, one in trainable(self.model).items()}
 
     def step(self) -> None:
         """Step, which communicates."""

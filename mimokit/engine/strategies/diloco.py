@@ -5,20 +5,19 @@ Streaming DiLoCo exchanges fragments of the model one after another, while steps
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from mimokit.config.strategy import Codec, StrategyConfig
-from mimokit.engine.strategies import communicate
-from mimokit.engine.strategies.buckets import Bucket, common_dtype, parts_with_blocks
+from mimokit.engine.strategies.buckets import Bucket, common_dtype
 from mimokit.engine.strategies.codecs import LowBitMean
 from mimokit.engine.strategies.modules import (
     CommunicateOptimizeStrategy,
-    PlannedModule,
+    Summed,
+    SummedModule,
     under,
 )
 from mimokit.engine.strategies.optim import OptimSpec, ensure_optim_spec
@@ -28,7 +27,7 @@ from mimokit.engine.strategies.sparta import (
     selector_of,
     sparse_arguments,
 )
-from mimokit.planning.strategies import Exchange, Rule
+from mimokit.planning.strategies import Exchange
 from mimokit.planning.strategies.rules import CODEC_BITS
 
 OUTER = OptimSpec(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True)
@@ -100,25 +99,7 @@ class OuterWeights:
             inner.copy_(mix * inner + (1 - mix) * outer if mix else outer)
 
 
-def done() -> None:
-    """Wait for nothing: the exchange is over."""
-
-
-@dataclass(frozen=True)
-class MeanUnderWay:
-    """A mean that is being taken; calling it waits. Unlike a closure it can be in a checkpoint."""
-
-    wait: communicate.UnderWay
-    flat: Tensor
-    nodes: int
-
-    def __call__(self) -> None:
-        """Wait for the sum, and divide it."""
-        self.wait()
-        self.flat.div_(self.nodes)
-
-
-class DiLoCoCommunicator(PlannedModule):
+class DiLoCoCommunicator(SummedModule):
     """Steps the outer weights, each rule of the plan its own part of them."""
 
     def __init__(self, outer_optim_spec: OptimSpec, rule: int | None = None) -> None:
@@ -132,46 +113,42 @@ class DiLoCoCommunicator(PlannedModule):
         for rule in self.rules:
             # Of a shard, other nodes have the tensors that are missing here.
             inner = [self.parameters[name] for name in rule.tensors if name in self.parameters]
-            low_bits = self._low_bits(model, inner)
+            low_bits = self._low_bits(inner)
             self.parts[rule.index] = OuterWeights(inner, self.outer_optim_spec, low_bits)
 
-    def _low_bits(self, model: nn.Module, inner: Sequence[Tensor]) -> LowBitMean | None:
+    def _low_bits(self, inner: Sequence[Tensor]) -> LowBitMean | None:
         codec = self.plan.config.codec
         if codec is None or not inner:
             return None
-        return LowBitMean(CODEC_BITS[codec], parts_with_blocks(model, inner), inner[0].device)
+        entries = sum(one.numel() for one in inner)
+        return LowBitMean(CODEC_BITS[codec], entries, inner[0].device)
 
     @torch.no_grad()
-    def begin(self, exchange: Exchange) -> Callable[[], None]:
-        """Average what the local steps changed, into the bucket."""
-        rule, group = exchange.rule, exchange.group_of(self.rank)
-        part = self.parts[rule.index]
-        flat = part.bucket.flat
-        if not flat.numel():
-            communicate.ledger.add(rule.operation, 0, len(group))
-            return done
-        if part.low_bits is not None:
-            part.fill_with_change()
-            flat.copy_(part.low_bits.mean(flat, group, self.rank))
-            return done
-        if rule.late:
-            return self._begin_in_background(part, rule)
-        part.bucket.fill(part.inner)
-        communicate.sum_among(flat, group)
-        flat /= len(group)
-        for view, outer in zip(part.bucket.views, part.outer, strict=True):
-            view.copy_(outer - view)
-        return done
-
-    def _begin_in_background(self, part: OuterWeights, rule: Rule) -> Callable[[], None]:
-        part.fill_with_change()
-        wait = communicate.begin_all_reduce(part.bucket.flat)
-        return MeanUnderWay(wait, part.bucket.flat, self.num_nodes)
-
-    def finish(self, exchange: Exchange, taken: Callable[[], None]) -> None:
-        """Step the outer weights, and go on from them."""
-        taken()
+    def given(self, exchange: Exchange) -> Tensor:
+        """Return the weights of a rule."""
         part = self.parts[exchange.rule.index]
+        part.bucket.fill(part.inner)
+        return part.bucket.flat
+
+    @torch.no_grad()
+    def begin(self, exchange: Exchange) -> Summed:
+        """Sum weights, or average in low bits what the local steps changed."""
+        part = self.parts[exchange.rule.index]
+        if part.low_bits is None:
+            return super().begin(exchange)
+        part.fill_with_change()
+        group, flat = exchange.group_of(self.rank), part.bucket.flat
+        flat.copy_(part.low_bits.mean(flat, group, self.rank))
+        return Summed(flat)
+
+    def write(self, exchange: Exchange, flat: Tensor, members: int) -> None:
+        """Step the outer weights, and go on from them."""
+        part = self.parts[exchange.rule.index]
+        part.bucket.flat.copy_(flat)
+        if part.low_bits is None:
+            part.bucket.flat.div_(members)
+            for view, outer in zip(part.bucket.views, part.outer, strict=True):
+                view.copy_(outer - view)
         part.step()
         part.write(self.plan.config.mix)
 
@@ -188,23 +165,6 @@ class DiLoCoCommunicator(PlannedModule):
         for rule, part in self.parts.items():
             part.begin_states(under(f"{rule}/", saved))
         super().keep(saved)
-
-    def settled(
-        self, rule: int, taken: Callable[[], None]
-    ) -> tuple[Callable[[], None], dict[str, Tensor]]:
-        """Wait for the mean, which is in the bucket of its rule."""
-        taken()
-        return done, {"mean": self.parts[rule].bucket.flat}
-
-    def taken_again(self, rule: int, values: dict[str, Tensor]) -> Callable[[], None]:
-        """Return an exchange whose mean is in the bucket."""
-        flat = self.parts[rule].bucket.flat
-        flat.copy_(values.get("mean", flat))
-        return done
-
-    def drop(self, taken: Callable[[], None]) -> None:
-        """Wait until the mean is there."""
-        taken()
 
 
 class DiLoCoStrategy(CommunicateOptimizeStrategy):

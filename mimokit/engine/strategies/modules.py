@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from mimokit.engine.strategies import communicate
 from mimokit.engine.strategies.buckets import trainable
 from mimokit.engine.strategies.optim import OptimSpec, ensure_optim_spec
 from mimokit.engine.strategies.strategy import Strategy
-from mimokit.planning.strategies import Exchange, StrategyPlan
+from mimokit.planning.strategies import Exchange, Rule, StrategyPlan
 
 _CAME = "came/"
 """In front of what has come in and is written in a later step."""
@@ -66,16 +67,24 @@ class PlannedModule(CommunicationModule):
         """Write what has come in meanwhile, then exchange what is due."""
         step = local_step + 1
         for rule in self.rules:
-            for exchange in self.plan.ends(step, rule.index):
-                if exchange.step < step:
-                    self.finish(exchange, self._under_way.pop((rule.index, exchange.number)))
+            self.write_due(rule, step)
             for exchange in self.plan.begins(step, rule.index):
                 with communicate.ledger.counting(rule.purpose):
                     taken = self.begin(exchange)
-                if exchange.finish == step:
-                    self.finish(exchange, taken)
-                else:
-                    self._under_way[rule.index, exchange.number] = taken
+                self.take(exchange, taken, step)
+
+    def write_due(self, rule: Rule, step: int) -> None:
+        """Write what a rule has taken in earlier steps, and is due after so many."""
+        for exchange in self.plan.ends(step, rule.index):
+            if exchange.step < step:
+                self.finish(exchange, self._under_way.pop((rule.index, exchange.number)))
+
+    def take(self, exchange: Exchange, taken: Any, step: int) -> None:
+        """Write what `begin` returned after so many steps, or keep it until it is due."""
+        if exchange.finish == step:
+            self.finish(exchange, taken)
+        else:
+            self._under_way[exchange.rule.index, exchange.number] = taken
 
     def end(self) -> None:
         """Wait for what is under way; nothing of it is written."""
@@ -129,6 +138,58 @@ class PlannedModule(CommunicationModule):
     @abstractmethod
     def finish(self, exchange: Exchange, taken: Any) -> None:
         """Write the result."""
+
+
+@dataclass(frozen=True)
+class Summed:
+    """A flat tensor that a group of nodes sums; `wait` returns once it is the sum."""
+
+    flat: Tensor
+    wait: communicate.UnderWay = field(default_factory=communicate.UnderWay)
+
+
+class SummedModule(PlannedModule):
+    """A module whose exchanges are sums, entry by entry, whoever makes them."""
+
+    @abstractmethod
+    def given(self, exchange: Exchange) -> Tensor:
+        """Return what this node gives to the sum, flat; it is summed in place."""
+
+    @abstractmethod
+    def write(self, exchange: Exchange, flat: Tensor, members: int) -> None:
+        """Write what follows from a sum of so many nodes."""
+
+    def begin(self, exchange: Exchange) -> Summed:
+        """Begin to sum; in the background where the result is written in a later step."""
+        flat, rule = self.given(exchange), exchange.rule
+        group = exchange.group_of(self.rank)
+        if not flat.numel():
+            communicate.ledger.add(rule.operation, 0, len(group))
+            return Summed(flat)
+        if rule.late:
+            return Summed(flat, communicate.begin_all_reduce(flat))
+        communicate.sum_among(flat, group)
+        return Summed(flat)
+
+    @torch.no_grad()
+    def finish(self, exchange: Exchange, taken: Summed) -> None:
+        """Write the result."""
+        taken.wait()
+        self.write(exchange, taken.flat, len(exchange.group_of(self.rank)))
+
+    def settled(self, rule: int, taken: Summed) -> tuple[Summed, dict[str, Tensor]]:
+        """Wait for the sum."""
+        taken.wait()
+        return Summed(taken.flat), {"sum": taken.flat}
+
+    def taken_again(self, rule: int, values: dict[str, Tensor]) -> Summed:
+        """Return a sum that has come in; an empty one was not saved."""
+        device = next((weight.device for weight in self.parameters.values()), None)
+        return Summed(values.get("sum", torch.empty(0)).to(device))
+
+    def drop(self, taken: Summed) -> None:
+        """Wait until the sum is there."""
+        taken.wait()
 
 
 class CommunicateOptimizeStrategy(Strategy):

@@ -29,20 +29,6 @@ class SparseOuterCommunicator(PlannedModule):
         self.outer = self._bucket.flat.clone()
         self.residual = torch.zeros_like(self.outer, dtype=torch.float32)
 
-    def kept(self) -> dict[str, dict[str, Tensor]]:
-        """Return the outer weights and the residual of each tensor, as views in its shape."""
-        sizes = [weight.numel() for weight in self._weights]
-        both = zip(
-            self.parameters.items(),
-            self.outer.split_with_sizes(sizes),
-            self.residual.split_with_sizes(sizes),
-            strict=True,
-        )
-        return {
-            name: {"outer": outer.view(weight.shape), "residual": residual.view(weight.shape)}
-            for (name, weight), outer, residual in both
-        }
-
     def kept_tensors(self) -> dict[str, Tensor]:
         """Return the outer weights and the residual of all tensors."""
         return {"outer": self.outer, "residual": self.residual}

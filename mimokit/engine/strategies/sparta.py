@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from mimokit.config.strategy import Selector, StrategyConfig
-from mimokit.engine.strategies import communicate
 from mimokit.engine.strategies.buckets import Shard, common_dtype
-from mimokit.engine.strategies.modules import CommunicateOptimizeStrategy, PlannedModule
+from mimokit.engine.strategies.modules import CommunicateOptimizeStrategy, SummedModule
 from mimokit.engine.strategies.optim import OptimSpec
 from mimokit.planning.strategies import Exchange, Masks
 
@@ -72,10 +70,8 @@ SELECTORS: dict[str, type[PlannedSelector]] = {
 
 Selected = str | IndexSelector | type[IndexSelector] | None
 
-Taken = tuple[Callable[[], None], Tensor, list[Tensor]]
 
-
-class SparseCommunicator(PlannedModule):
+class SparseCommunicator(SummedModule):
     """Averages the entries that a mask selects, over all nodes."""
 
     def __init__(self, index_selector: IndexSelector, rule: int | None = None) -> None:
@@ -87,48 +83,24 @@ class SparseCommunicator(PlannedModule):
         self._shard = model if isinstance(model, Shard) else None
 
     @torch.no_grad()
-    def begin(self, exchange: Exchange) -> Taken:
-        """Send the selected entries."""
-        indices = [self._indices(exchange, name) for name in self.parameters]
+    def given(self, exchange: Exchange) -> Tensor:
+        """Return the selected entries."""
         kind = common_dtype(self.parameters.values())
         values = [
-            torch.take(weight, places).to(kind)
-            for weight, places in zip(self.parameters.values(), indices, strict=True)
+            torch.take(weight, self._indices(exchange, name)).to(kind)
+            for name, weight in self.parameters.items()
         ]
-        flat = torch.cat(values) if values else torch.empty(0)
-        return communicate.begin_all_reduce(flat), flat, indices
+        return torch.cat(values) if values else torch.empty(0)
 
-    @torch.no_grad()
-    def finish(self, exchange: Exchange, taken: Taken) -> None:
+    def write(self, exchange: Exchange, flat: Tensor, members: int) -> None:
         """Write their means."""
-        wait, flat, indices = taken
-        wait()
-        if self.num_nodes < 2:
+        if members < 2:
             return
-        flat /= self.num_nodes
-        parts = flat.split_with_sizes([len(places) for places in indices])
-        for weight, places, part in zip(self.parameters.values(), indices, parts, strict=True):
-            weight.put_(places, part.to(weight.dtype))
-
-    def settled(self, rule: int, taken: Taken) -> tuple[Taken, dict[str, Tensor]]:
-        """Wait for the sums, which are saved with the places of their entries."""
-        wait, flat, indices = taken
-        wait()
-        places = {f"places/{number}": entries for number, entries in enumerate(indices)}
-        return taken, {"sums": flat, **places}
-
-    def taken_again(self, rule: int, values: dict[str, Tensor]) -> Taken:
-        """Return sums that have come in; of a tensor without an entry nothing was saved."""
-        weights = enumerate(self.parameters.values())
-        none = torch.empty(0, dtype=torch.int64)
-        indices = [values.get(f"places/{n}", none).to(weight.device) for n, weight in weights]
-        device = indices[0].device if indices else none.device
-        sums = values.get("sums", torch.empty(0)).to(device)
-        return communicate.UnderWay(), sums, indices
-
-    def drop(self, taken: Taken) -> None:
-        """Wait until the means are there."""
-        taken[0]()
+        flat /= members
+        places = {name: self._indices(exchange, name) for name in self.parameters}
+        parts = flat.split_with_sizes([len(of_tensor) for of_tensor in places.values()])
+        for (name, weight), part in zip(self.parameters.items(), parts, strict=True):
+            weight.put_(places[name], part.to(weight.dtype))
 
     def _indices(self, exchange: Exchange, name: str) -> Tensor:
         parameter = self.parameters[name]

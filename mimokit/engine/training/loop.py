@@ -32,7 +32,7 @@ from mimokit.engine.parallel.update import MainGradUpdate, update_of_run
 from mimokit.engine.pipeline.executor import MicrobatchLoss
 from mimokit.engine.pipeline.model import RankModel, build_rank_model
 from mimokit.engine.pipeline.steps import forward_backward_steps
-from mimokit.engine.replicas.exchange import ReplicaExchange, trained_on_rank
+from mimokit.engine.replicas.update import update_of_replica
 from mimokit.engine.replicas.world import Peers
 from mimokit.engine.steps import Step, StepGenerator, exhaust, observed_by
 from mimokit.engine.training.evaluation import check_validation, emit_evaluation, evaluate
@@ -68,7 +68,7 @@ ShouldStop = Callable[[], bool]
 
 @dataclass
 class TrainingState:
-    """The state of training on one rank; `exchange` is that with other replicas of the layout.
+    """The state of training on one rank.
 
     `checks` are those of modules' outputs; by default every call checks.
     """
@@ -81,7 +81,6 @@ class TrainingState:
     arrivals: Arrivals | None = None
     iteration: int = 0
     saver: Saver | None = None
-    exchange: ReplicaExchange | None = None
     checks: EveryCall = field(default_factory=EveryCall)
 
     @cached_property
@@ -147,11 +146,8 @@ def prepare(
     begun = 0 if saved is None else saved.step
     model = build_model(plan, config, code.completed(config.runtime))
     model = replace(model, step_numbers=itertools.count(begun))
-    update = update_of_run(config, plan, model.modules(), model.module_to_grid_map)
-    exchange = None
-    if peers is not None:
-        trained = trained_on_rank(model.modules(), peers.plan.config)
-        exchange = ReplicaExchange(peers, trained, update)
+    kind = MainGradUpdate if peers is None else update_of_replica(peers, model.modules())
+    update = update_of_run(config, plan, model.modules(), model.module_to_grid_map, kind)
     data, rank = data_of(source, config), dist.get_rank()
     order, seed = order_of(config, plan, data.train), config.runtime.seed
     if order is not None:
@@ -168,8 +164,8 @@ def prepare(
     )
     if saved is not None:
         check_data(saved, data_position(config, plan, data, rank))
-        load(saved, config, model, update, rank, exchange)
-    return TrainingState(model, update, data, iterator, config, iteration=begun, exchange=exchange)
+        load(saved, config, model, update, rank)
+    return TrainingState(model, update, data, iterator, config, iteration=begun)
 
 
 def _saved_state(config: ExperimentConfig, peers: Peers | None) -> Checkpoint | None:
@@ -207,8 +203,7 @@ def prepared(
     finally:
         for module in state.model.modules().values():
             module.release()
-    if state.exchange is not None:
-        state.exchange.end()
+    state.update.end()
     close_groups_since(before)
 
 
@@ -218,7 +213,7 @@ def training_step(state: TrainingState, stop: bool = False) -> StepGenerator[Ste
     Gradients are reduced and scaled before the optimizer steps on them. Where replicas average
     them, the norm of the average is part of that exchange.
     """
-    update, exchange = state.update, state.exchange
+    update = state.update
     state.checks.begin_step()
     update.zero()
     model = state.model
@@ -227,15 +222,12 @@ def training_step(state: TrainingState, stop: bool = False) -> StepGenerator[Ste
     losses = yield from forward_backward_steps(state.iterator, model)
     yield Step(StepKind.GRAD_SYNC)
     update.reduce()
-    if exchange is not None:
-        yield from exchange.reduce_gradients()
+    yield from update.exchange_gradients()
     norm = update.norm()
     yield Step(StepKind.OPTIMIZER)
     update.clip(norm)
-    if exchange is None:
-        update.step()
-    else:
-        yield from exchange.step()
+    update.step()
+    yield from update.exchange_weights()
     state.iteration += 1
     yield Step(StepKind.REPORT)
     return _reduce(state, losses, norm, stop)
@@ -327,7 +319,7 @@ def saver_of(state: TrainingState, plan: LayoutPlan) -> Saver:
         ConfigError: the directory cannot be used; see `Saver`.
     """
     data = data_position(state.config, plan, state.data, dist.get_rank())
-    return Saver(state.config, state.model, state.update, data, state.iteration, state.exchange)
+    return Saver(state.config, state.model, state.update, data, state.iteration)
 
 
 def _monitor(
@@ -410,8 +402,7 @@ def _iterate(state: TrainingState, watchers: Watchers, iteration: int, stop: boo
         result = exhaust(training_step(state, stop), observed_by(watching))
     if state.saver is not None:  # within the step, whose time has it
         state.saver.after_step(state.iteration)
-    if state.exchange is not None:
-        result = replace(result, stop=state.exchange.stops(result.stop))
+    result = replace(result, stop=state.update.stops(result.stop))
     if tracer is not None:
         tracer.end_iteration(iteration)
     return result

@@ -15,17 +15,14 @@ from mimokit.config.runtime import AS_DRAWN
 from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.collectives import gather_json
 from mimokit.engine.data.sources import DataSource
-from mimokit.engine.device import rank_device, without_tf32
+from mimokit.engine.device import without_tf32
 from mimokit.engine.models.experts import route
 from mimokit.engine.models.routing import Routing
 from mimokit.engine.models.weights import named_parameters
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.main_weights import (
-    StateShard,
     is_main_weight,
     main_value,
-    main_weight,
-    state_shard,
     whole_gradient,
 )
 from mimokit.engine.parallel.marks import shard_of
@@ -33,7 +30,6 @@ from mimokit.engine.replicas.world import Peers
 from mimokit.engine.steps import exhaust
 from mimokit.engine.training.loop import TrainingState, prepared, training_step
 from mimokit.engine.verify.oracle import OracleStep, Tensors
-from mimokit.engine.verify.strategies.halfway import Rounded, halfway_taken
 from mimokit.planning.expert_choices import Rerouted
 from mimokit.planning.types import LayoutPlan
 
@@ -82,7 +78,6 @@ class StepDifference:
     gradients: dict[str, float]
     weights: dict[str, float]
     parameters: dict[str, str]
-    rounded: Rounded = field(default_factory=Rounded)
     rerouted: Rerouted = field(default_factory=Rerouted)
 
 
@@ -150,10 +145,7 @@ def _compare_step(state: TrainingState, expected: OracleStep, routing: Routing) 
     state.update.set_epsilon(expected.epsilon)
     if state.update.loss_scale is not None:
         state.update.loss_scale.value = expected.loss_scale
-    with halfway_taken(state, expected) as rounded:
-        result = exhaust(training_step(state))
-    if expected.open:
-        _take_open_entries(state, expected)
+    result = exhaust(training_step(state))
     gradients, weights, parameters = {}, {}, {}
     norm = _norm_difference(result.grad_norm, expected.norm), NORM
     for name, module in state.model.modules().items():
@@ -170,7 +162,7 @@ def _compare_step(state: TrainingState, expected: OracleStep, routing: Routing) 
         )
         gradients[name], weights[name] = gradient[0], weight[0]
         parameters[name] = max(gradient, weight)[1]
-    return StepDifference(result.loss, gradients, weights, parameters, rounded, routing.rerouted)
+    return StepDifference(result.loss, gradients, weights, parameters, routing.rerouted)
 
 
 def _norm_difference(norm: float, whole: float | None) -> float:
@@ -179,40 +171,6 @@ def _norm_difference(norm: float, whole: float | None) -> float:
         return 0.0
     difference = abs(norm - whole) / whole if whole > 0 else float("inf")
     return difference if math.isfinite(difference) else float("inf")
-
-
-def _take_open_entries(state: TrainingState, expected: OracleStep) -> None:
-    """Take the oracle's choice where it is as right as that of this rank.
-
-    The next steps would differ otherwise, since weights and residuals follow from choices.
-    """
-    assert state.exchange is not None
-    kept, device = state.exchange.kept(), rank_device()
-    for module, wrapped in state.model.modules().items():
-        for path, parameter in named_parameters(wrapped.module).items():
-            name = f"{module}.{path}"
-            if name not in expected.open:
-                continue
-            weights = expected.weights[module][path]
-            wholes = (expected.open[name], weights, expected.residuals[name])
-            mask, weight, residual = (
-                torch.from_numpy(shard_of(parameter).of(whole.reshape(weights.shape))).to(device)
-                for whole in wholes
-            )
-            own = state_shard(parameter)
-            for key, tensor in kept[name].items():
-                _take(tensor, mask, residual if key == "residual" else weight, own)
-            _take(main_weight(parameter).data, mask, weight, own)
-    state.update.publish()
-
-
-def _take(
-    into: torch.Tensor, mask: torch.Tensor, whole: torch.Tensor, own: StateShard | None
-) -> None:
-    """Write the chosen entries of a whole tensor into it, or into the entries of this rank."""
-    if own is not None and into.shape != mask.shape:
-        mask, whole = own.of(mask), own.of(whole)
-    into[mask] = whole[mask]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -40,16 +40,13 @@ from mimokit.engine.models.routing import WholeRouting
 from mimokit.engine.models.specs import decoder_spec, multimodal_provider
 from mimokit.engine.models.transformer import DTYPES, ModuleBuild, set_precision
 from mimokit.engine.parallel.marks import set_shards
-from mimokit.engine.parallel.matrices import layer_matrices
 from mimokit.engine.parallel.optimizer import learning_rate_scheduler, optimizer_spec, set_epsilon
+from mimokit.engine.replicas.one_process import ReplicasInOneProcess
 from mimokit.engine.rounding import nudge_weights
 from mimokit.engine.verify.inner_layers import add_inner_layers
-from mimokit.engine.verify.strategies.replicas import ReplicaArithmetic
 from mimokit.engine.verify.whole_model import WholeModel
 from mimokit.planning.execution import Dtype
 from mimokit.planning.expert_choices import ExpertChoices, Rerouted
-from mimokit.planning.strategies import plan_strategy
-from mimokit.planning.strategies.shards import in_order
 from mimokit.planning.types import LayoutPlan
 
 Tensors = dict[str, np.ndarray]
@@ -65,11 +62,6 @@ class OracleStep:
         gradients: module -> parameter -> gradient of that mean, after clipping; a frozen module
             has none.
         weights: module -> parameter -> weight after the step.
-        open: tensor -> entries of which a strategy chose between numbers that are equal but for
-            rounding; see `Choices`.
-        residuals: tensor -> what a strategy did not send, where entries are open.
-        whole_numbers: tensor -> what a codec rounded its flattened entries to: the change of this
-            replica, and the mean.
         norm: of all gradients before clipping, which would hide a wrong scale; None: not clipped.
         epsilon: what the optimizer adds to what it divides by. It is that of the run times the
             largest norm of clipped gradients so far, if that is above 1: a rounding error of the
@@ -85,9 +77,6 @@ class OracleStep:
     gradients: dict[str, Tensors]
     weights: dict[str, Tensors]
     epsilon: float
-    open: Tensors = field(default_factory=dict)
-    residuals: Tensors = field(default_factory=dict)
-    whole_numbers: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
     norm: float | None = None
     reached: frozenset[str] = frozenset()
     moved: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -101,12 +90,6 @@ class OracleStep:
         tensors = [one for module in self.gradients.values() for one in module.values()]
         return all(bool(np.isfinite(tensor).all()) for tensor in tensors)
 
-    @property
-    def open_share(self) -> float:
-        """Share of the entries of all tensors."""
-        total = sum(one.size for module in self.weights.values() for one in module.values())
-        return sum(int(one.sum()) for one in self.open.values()) / total
-
 
 @without_tf32()
 def run_oracle(
@@ -116,7 +99,6 @@ def run_oracle(
     steps: int,
     decoders: Mapping[str, ModuleArchitecture] | None = None,
     code: UserCode = NO_CODE,
-    tensor_parallel: Mapping[str, tuple[int, int]] | None = None,
     start: Dtype = "fp32",
     loss_scale: float = 1.0,
     nudge: int | None = None,
@@ -129,8 +111,6 @@ def run_oracle(
         start: type to which the first weights are rounded.
         loss_scale: what losses are multiplied by for the backward pass, in fp16.
         config: config of the same: encoders, language model and strategy.
-        tensor_parallel: module -> ranks in the layout that share a matrix, and one of an expert;
-            None: the strategy does not depend on them.
         nudge: seed of a change of every weight before the first step, by a unit in the last place
             of `start` or none; None: no weight is changed.
         choices: of experts that each replica takes in every step; None: its own.
@@ -141,7 +121,7 @@ def run_oracle(
         )
         for number in range(config.replicas)
     ]
-    arithmetic = _arithmetic(config, models, tensor_parallel or {})
+    replicas = _replicas(config, models)
     largest_norm = 1.0
     recorded: list[list[OracleStep]] = [[] for _ in models]
     for step in range(steps):
@@ -149,61 +129,30 @@ def run_oracle(
             model.accumulate(None if choices is None else choices[number][step])
             for number, model in enumerate(models)
         ]
-        if arithmetic is not None:
-            arithmetic.average_gradients()
+        if replicas is not None:
+            replicas.average_gradients()
         largest_norm = max(largest_norm, *(model.clip() for model in models))
         epsilon = config.inner_runtime.adam_epsilon * largest_norm
         for model in models:
             model.set_epsilon(epsilon)
-        if arithmetic is None or not arithmetic.step():
-            for model in models:
-                model.update()
-        if arithmetic is not None:
-            arithmetic.after_step()
+        for model in models:
+            model.update()
+        if replicas is not None:
+            replicas.exchange_weights()
             for model in models:
                 model.round()
-        for number, (model, loss) in enumerate(zip(models, losses, strict=True)):
-            taken = model.record(loss, epsilon)
-            if arithmetic is not None:
-                taken = _with_choices(taken, arithmetic, number)
-            recorded[number].append(taken)
+        for steps_of, model, loss in zip(recorded, models, losses, strict=True):
+            steps_of.append(model.record(loss, epsilon))
     return recorded
 
 
-def _with_choices(step: OracleStep, arithmetic: ReplicaArithmetic, replica: int) -> OracleStep:
-    """Return a step with what its strategy left open, and what its codec rounded to."""
-    choices, left, low_bits = arithmetic.choices, arithmetic.open, arithmetic.low_bits
-    if low_bits is not None:
-        sent, sums = low_bits.sent[replica], low_bits.sums
-        return replace(
-            step, whole_numbers={k: (sent[k].cpu().numpy(), sums[k].cpu().numpy()) for k in sums}
-        )
-    if choices is None or left is None:
-        return step
-    masks = {name: mask.cpu().numpy().copy() for name, mask in left.items() if mask.any()}
-    residuals = choices.residuals[replica]
-    kept = {name: residuals[name][:-1].cpu().numpy().copy() for name in masks}
-    return replace(step, open=masks, residuals=kept)
-
-
-def _arithmetic(
-    config: ExperimentConfig,
-    models: Sequence[OneProcess],
-    tensor_parallel: Mapping[str, tuple[int, int]],
-) -> ReplicaArithmetic | None:
+def _replicas(
+    config: ExperimentConfig, models: Sequence[OneProcess]
+) -> ReplicasInOneProcess | None:
     if config.strategy is None:
         return None
-    named = [model.named() for model in models]
-    cuts = models[0].model.cuts()
-    shapes = in_order({name: cut.whole for name, cut in cuts.items()})
-    plan = plan_strategy(config.strategy, shapes, config.replicas, config.runtime.seed)
-    ranks = {
-        f"{name}.{path}": tensor_parallel.get(name, (1, 1))
-        for name, module in models[0].model.parts()
-        for path, _ in module.named_parameters()
-    }
-    shards = {name: cut.shards(ranks[name][cut.expert is not None]) for name, cut in cuts.items()}
-    return ReplicaArithmetic(plan, named, shards)
+    named, cuts = [model.named() for model in models], models[0].model.cuts()
+    return ReplicasInOneProcess(config.strategy, named, cuts, config.runtime.seed)
 
 
 def _build(
@@ -436,9 +385,7 @@ class OneProcess:
         for name, module in self.model.parts():
             section = networks[name].optimizer or ModuleOptimizerConfig()
             stepped = [self._copies.get(p, p) for p in module.parameters() if p.requires_grad]
-            whole = {self._copies.get(p, p): None for p in layer_matrices(module)}  # for Muon
-            given = section.model_dump(exclude_none=True)
-            groups.append({"params": stepped, "matrices": whole, **given})
+            groups.append({"params": stepped, **section.model_dump(exclude_none=True)})
         return groups
 
 

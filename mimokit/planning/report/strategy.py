@@ -53,9 +53,7 @@ def strategy_section(plan: ReplicaPlan, estimates: Estimates) -> Section:
 
 def _sentences(plan: ReplicaPlan, estimates: Estimates) -> list[str]:
     rules = plan.plan_of(0).rules
-    sentences = [_due_text(rule, plan.steps) for rule in rules[:8]]
-    if len(rules) > 8:
-        sentences.append(f"… and {len(rules) - 8:,} further exchanges.")
+    sentences = [_due_text(rule, plan.steps) for rule in rules]
     times, line = estimates.exchange_seconds, plan.config.network
     if times is not None and line is not None:
         longest = sorted(times.items(), key=lambda item: -item[1])[:PEERS_SHOWN]

@@ -16,7 +16,6 @@ from mimokit.planning.strategies.shards import HeldShard, fragments_of
 from mimokit.planning.strategies.sizes import (
     Operation,
     demo_bytes,
-    in_whole_blocks,
     low_bit_bytes,
     sparse_bytes,
 )
@@ -99,10 +98,9 @@ def rules_of(
         held: what the nodes have of the tensors; None: all of them whole.
         gradients: how many numbers they have of the reduced gradients; None: one per entry.
     """
-    is_shard = held is not None
     if held is None:
         held = {name: HeldShard(shape, math.prod(shape)) for name, shape in shapes.items()}
-    makers = _Makers(config, shapes, nodes, seed, element_bytes, held, is_shard, gradients)
+    makers = _Makers(config, shapes, nodes, seed, element_bytes, held, gradients)
     rules: Rules = getattr(makers, config.name)()
     return rules
 
@@ -117,8 +115,6 @@ class _Makers:
     seed: int
     element_bytes: int
     held: Mapping[str, HeldShard]
-    is_shard: bool
-    """A codec cuts every tensor of a shard into blocks, not all of them as one."""
     gradients: int | None
 
     def simple_reduce(self) -> Rules:
@@ -144,7 +140,7 @@ class _Makers:
 
     def demo(self) -> Rules:
         sizes = (self.config.compression_chunk, self.config.compression_topk, self.element_bytes)
-        total = sum(demo_bytes(shard.shape, *sizes) for shard in self.held.values())
+        total = sum(demo_bytes(shape, *sizes) for shape in self.shapes.values())
         rule = self._whole("momentum", 1)
         return (replace(rule, operation="all_gather", payload=_always(total)),)
 
@@ -166,7 +162,7 @@ class _Makers:
 
     def sparse_loco(self) -> Rules:
         sizes = (self.config.chunk, self.config.density, self.config.bits)
-        total = sum(sparse_bytes(shard.entries, *sizes) for shard in self.held.values())
+        total = sum(sparse_bytes(math.prod(shape), *sizes) for shape in self.shapes.values())
         rule = self._whole("sparse outer step", self.config.H)
         return (replace(rule, operation="all_gather", payload=_always(total)),)
 
@@ -182,12 +178,10 @@ class _Makers:
 
     def _weights(self, rule: Rule) -> Rule:
         """Return an all-reduce of the rule's tensors, in low bits if there is a codec."""
+        entries = self._entries(rule.tensors)
         if self.config.codec is None:
-            entries = self._entries(rule.tensors)
             return replace(rule, payload=_always(self.element_bytes * entries))
         bits = CODEC_BITS[self.config.codec]
-        parts = [self.held[name].entries for name in rule.tensors if name in self.held]
-        entries = in_whole_blocks(parts if self.is_shard else [sum(parts)])
         return replace(
             rule,
             operation="low_bit_all_reduce",

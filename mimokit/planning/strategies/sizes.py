@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 Operation = Literal["all_reduce", "low_bit_all_reduce", "gossip", "all_gather", "broadcast"]
@@ -34,11 +34,6 @@ def sent_bytes(operation: Operation, payload: float, members: int) -> float:
             return (members - 1) / members * payload
         case _:
             return 2 * (members - 1) / members * payload
-
-
-def in_whole_blocks(parts: Iterable[int]) -> int:
-    """Return the entries of parts of which each is padded to whole blocks of a codec."""
-    return sum(math.ceil(entries / CODEC_BLOCK) for entries in parts) * CODEC_BLOCK
 
 
 def low_bit_blocks(entries: int, members: int) -> int:
@@ -77,12 +72,6 @@ def largest_divisor(number: int, most: int) -> int:
 def kept_of_chunk(length: int, density: float) -> int:
     """Return how many entries of a chunk SparseLoCo keeps: at least one."""
     return max(1, round(density * length))
-
-
-def chunk_lengths(entries: int, chunk: int) -> list[int]:
-    """Return the lengths of the chunks of a flattened tensor; the last may be shorter."""
-    whole, rest = divmod(entries, chunk)
-    return [chunk] * whole + [rest] * (rest > 0)
 
 
 def sparse_bytes(entries: int, chunk: int, density: float, bits: int) -> int:

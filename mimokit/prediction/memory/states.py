@@ -19,9 +19,9 @@ OPTIMIZER = MASTER_WEIGHT + MOMENTS
 
 
 STATE_BYTES = 4
-"""Of an outer weight, an outer momentum or a residual of a strategy, which are fp32."""
+"""Of an outer weight or an outer momentum of a strategy, which are fp32."""
 
-_STATES = {"sgd": 0, "adam": 2, "adamw": 2, "rmsprop": 1, "adagrad": 1, "muon": 1}
+_STATES = {"sgd": 0, "adam": 2, "adamw": 2, "rmsprop": 1, "adagrad": 1}
 """Optimizer -> numbers that it keeps per parameter, without momentum."""
 
 
@@ -34,7 +34,7 @@ class Storage:
         matrix_weight: a weight in the layer matrices of a dense model; 1 in 8 bits without a
             transposed copy.
         strategy: what a strategy between replicas keeps per parameter that trains: outer weights,
-            the state of the outer optimizer, residuals.
+            the state of the outer optimizer.
         gathered: what it keeps besides where no rank of a replica has a whole weight in fp32.
         optimizer: fp32 master weight and what the optimizer keeps, per parameter that trains.
         number: an activation.
@@ -124,16 +124,18 @@ def _owned(on_rank: RankParameters, sizes: ParallelSizes) -> Numbers:
 
 
 def state_bytes_of(config: StrategyConfig) -> int:
-    """Return the bytes that a strategy keeps per parameter that trains, between steps.
+    """Return the bytes that a strategy between replicas keeps per parameter that trains.
 
-    Outer weights, the state of the outer optimizer, residuals; no buffers.
+    They are outer weights and the state of the outer optimizer; no buffers.
     """
-    return STATE_BYTES * _numbers_kept(config)
+    if config.name != "diloco":
+        return 0
+    return STATE_BYTES * (1 + _optimizer_numbers(config.outer_optimizer))
 
 
 def gathered_bytes_of(config: StrategyConfig) -> int:
     """Return the bytes of a whole weight that ranks with shards gather for an exchange."""
-    return STATE_BYTES if config.exchanges_weights else 0
+    return STATE_BYTES if not config.averages_gradients else 0
 
 
 def inner_state_bytes_of(config: StrategyConfig) -> int:
@@ -142,20 +144,6 @@ def inner_state_bytes_of(config: StrategyConfig) -> int:
         return 0
     inner = config.inner_optimizer
     return STATE_BYTES * (_STATES["adamw"] if inner is None else _optimizer_numbers(inner))
-
-
-def _numbers_kept(config: StrategyConfig) -> int:
-    match config.name:
-        case "diloco" | "sparta_diloco" | "streaming_diloco":
-            # With a codec what rounding lost of the changes, and of the means.
-            residuals = 0 if config.codec is None else 2
-            return 1 + _optimizer_numbers(config.outer_optimizer) + residuals
-        case "noloco" | "sparse_loco":
-            return 2
-        case "demo":
-            return 1
-        case _:
-            return 0
 
 
 def _optimizer_numbers(optimizer: OptimizerConfig | None) -> int:

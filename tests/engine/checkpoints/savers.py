@@ -36,7 +36,8 @@ SHAPE = (2, 100_000)
 def saver_of(folder: Path, begun: int = 0) -> Iterator[tuple[Saver, torch.Tensor]]:
     """Yield the saver of a rank of the world, and its weights, `weights/m/<rank>`."""
     checkpoint = CheckpointConfig(interval=1, keep=2, directory=str(folder))
-    update: Any = SimpleNamespace(progress=lambda: {"learning_rate_steps": 0, "loss_scale": None})
+    progress = {"learning_rate_steps": 0, "loss_scale": None}
+    update: Any = SimpleNamespace(peers=None, exchanged=dict, progress=lambda: progress)
     weights = torch.zeros(SHAPE)
     name = f"weights/m/{dist.get_rank()}"
     held = [HeldTensor(name, SHAPE, (TensorBlock((0, 0), weights),), True)]

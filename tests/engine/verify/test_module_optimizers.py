@@ -50,13 +50,13 @@ def test_modules_with_own_rates_compute_what_one_process_computes(cluster, confi
 def _swapped(original):
     """Plant: each module is stepped by what is planned for the other."""
 
-    def update_of_run(config, plan, modules, grids):
+    def update_of_run(config, plan, *others):
         images, language = (plan.executions[name] for name in ("images", LANGUAGE))
         rates = {
             "images": (language.learning_rate, language.weight_decay),
             LANGUAGE: (images.learning_rate, images.weight_decay),
         }
-        return original(config, _with_rates(plan, rates), modules, grids)
+        return original(config, _with_rates(plan, rates), *others)
 
     return update_of_run
 

@@ -69,22 +69,6 @@ def test_the_bytes_of_a_mask_of_whole_tensors_are_exact(selector: Any) -> None:
             assert rule.payload(number, 2) == 4 * drawn
 
 
-def test_fragments_are_chosen_for_the_whole_model() -> None:
-    """The stages have 30 layers each; a rank has nothing but its layers of a fragment."""
-    config = layout("heterogeneous", sizes(tp=2, pp=2, offset=2), 4, vision=sizes(tp=2))
-    config = with_strategy(config, name="streaming_diloco", replicas=2, H=12, fragments=3)
-    plan = replicas(planned(config)[0])
-    fragments = [rule.tensors for rule in plan.plan_of(0).rules]
-    for rank in range(plan.layout_ranks):
-        held = dict(plan.shards.ranks[rank])
-        each = plan.payload_bytes(rank)
-        for index, names in enumerate(fragments):
-            mine = sum(held[name].entries for name in names if name in held)
-            assert each[f"fragment {index}"] == 4 * mine
-        assert sum(each.values()) == 4 * plan.entries[rank]
-    assert plan.entries[2] != plan.entries[4]
-
-
 def test_layers_of_further_tokens_are_shards_like_others() -> None:
     """The second stage has them, and a copy of the embedding that is no tensor of its own."""
     config = layout("heterogeneous", sizes(tp=2, pp=2, offset=2), 4, vision=sizes(tp=2))

@@ -16,11 +16,11 @@ from mimokit.config.runtime import (
 )
 from mimokit.config.strategy import (
     ALWAYS,
+    BETWEEN_LAYOUTS,
     TAKES,
     OptimizerConfig,
     OptimizerName,
     StrategyConfig,
-    StrategyName,
 )
 from mimokit_widgets.planner.draft import Draft
 from mimokit_widgets.planner.edits import with_value
@@ -32,6 +32,8 @@ OPTIMIZER: Path = (*STRATEGY, "inner_optimizer", "name")
 RECIPE: Path = ("runtime", "recipe")
 EVERY_STEP = "simple_reduce"
 """The strategy of replicas that name none: gradients are reduced in every step."""
+
+_OPTIMIZERS = tuple(name for name in get_args(OptimizerName) if name != "muon")
 
 _FIELDS: tuple[tuple[Path, str, tuple[str, ...], str, Any], ...] = (
     (
@@ -45,10 +47,10 @@ _FIELDS: tuple[tuple[Path, str, tuple[str, ...], str, Any], ...] = (
     ((*RECIPE, "graphs"), "CUDA graphs", get_args(Graphs), "unknown", RecipeConfig),
     ((*RECIPE, "dispatcher"), "dispatcher of experts", get_args(Dispatcher), "unknown",
      RecipeConfig),
-    (NAME, "strategy", get_args(StrategyName), "none", StrategyConfig),
+    (NAME, "strategy", BETWEEN_LAYOUTS, "none", StrategyConfig),
     ((*STRATEGY, "replicas"), "replicas", (), "1", StrategyConfig),
     ((*STRATEGY, "H"), "steps between", (), "", StrategyConfig),
-    (OPTIMIZER, "optimizer", get_args(OptimizerName), "adamw", OptimizerConfig),
+    (OPTIMIZER, "optimizer", _OPTIMIZERS, "adamw", OptimizerConfig),
 )  # fmt: skip
 
 

@@ -1,9 +1,10 @@
-"""What a rank of a replica exchanges with its peers, after the optimizer step of its replica."""
+"""The update of a replica: that of its layout, and what it exchanges with its peers around it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,142 +23,92 @@ from mimokit.engine.parallel.main_weights import (
     state_shard,
 )
 from mimokit.engine.parallel.marks import shard_of
-from mimokit.engine.parallel.update import Update
+from mimokit.engine.parallel.update import MainGradUpdate
 from mimokit.engine.replicas.world import Peers
 from mimokit.engine.steps import Step, StepGenerator
 from mimokit.engine.strategies import communicate
 from mimokit.engine.strategies.buckets import Bucket, Shard
-from mimokit.engine.strategies.demo import DeMoStrategy
-from mimokit.engine.strategies.diloco import DiLoCoCommunicator, OuterWeights
-from mimokit.engine.strategies.modules import (
-    CommunicateOptimizeStrategy,
-    CommunicationModule,
-    PlannedModule,
-    under,
-)
+from mimokit.engine.strategies.modules import CommunicateOptimizeStrategy, SummedModule, under
 from mimokit.engine.strategies.named import STRATEGIES
 from mimokit.engine.strategies.optim import OptimSpec
-from mimokit.engine.strategies.sparse_loco import SparseOuterCommunicator
-from mimokit.engine.strategies.strategy import SimpleReduceStrategy, Strategy
+from mimokit.engine.strategies.strategy import Strategy
 from mimokit.planning.strategies.shards import in_order
 from mimokit.step_kinds import StepKind
 
 
-class ReplicaExchange:
-    """Executes a strategy among the peers of this rank."""
+class ReplicaUpdate(MainGradUpdate):
+    """Steps as the layout alone does, and exchanges entry by entry with the peers of this rank."""
 
-    def __init__(self, peers: Peers, trained: Trained, update: Update) -> None:
+    peers: Peers
+
+    def __init__(self, *of_layout: Any, peers: Peers, trained: Trained) -> None:
+        super().__init__(*of_layout)
         self.peers, self._stop = peers, False
-        self._shard, self._update = trained.shard, update
-        self._gathered = trained.gathered
-        self._parameters = list(self._shard.parameters())
+        self.shard, self._gathered = trained.shard, trained.gathered
         self.strategy = strategy_of(peers.plan.config)
         self.strategy.seed = peers.plan.seed
-        place = self._shard, peers.replica, peers.plan.replicas
         with communicate.among(peers.group):
-            if isinstance(self.strategy, DeMoStrategy):
-                self.strategy._init_node(*place)
-                update.step_by(self.strategy.optim)
-            else:
-                self.strategy._init_exchange(*place)
+            self.strategy._init_exchange(self.shard, peers.replica, peers.plan.replicas)
 
-    def reduce_gradients(self) -> StepGenerator[None]:
+    def exchange_gradients(self) -> StepGenerator[None]:
         """Average the gradients over the replicas, if the strategy does that. Collective."""
-        if not isinstance(self.strategy, SimpleReduceStrategy) or self.peers.plan.replicas < 2:
+        if not self.peers.plan.config.averages_gradients or self.peers.plan.replicas < 2:
             return
         yield Step(StepKind.EXCHANGE)
-        gradients = list(self._update.gradients())
+        gradients = list(self.gradients())
         if gradients:
             with communicate.among(self.peers.group):
                 _average(gradients, self.peers.plan.replicas)
 
-    def step(self) -> StepGenerator[None]:
-        """Yield the steps of the update: the optimizer, what is due. Collective among the peers.
+    def gradients(self) -> Iterator[torch.Tensor]:
+        """Yield the reduced gradients that this rank has."""
+        for module, _ in self._modules:
+            yield from module.reduced_gradients()
 
-        The caller has begun the optimizer's step.
-        """
-        strategy, peers = self.strategy, self.peers
-        if isinstance(strategy, DeMoStrategy) and not self._update.overflows_among(peers.sum):
-            with self._update.reduced_gradients():
-                strategy.optim.compress()
-            yield Step(StepKind.EXCHANGE)
-            with communicate.among(peers.group), strategy.ledger.counting("momentum"):
-                strategy.optim.gather()
-            yield Step(StepKind.OPTIMIZER)
-        self._update.step()
-        if isinstance(strategy, DeMoStrategy):
-            self._update.publish()
-        if self._due():
+    def exchange_weights(self) -> StepGenerator[None]:
+        """Exchange what is due after the optimizer's step. Collective among the peers."""
+        plan, strategy = self.strategy.plan, self.strategy
+        assert plan is not None
+        step, modules = strategy.local_step + 1, self._communicating()
+        if modules and (plan.begins(step) or plan.ends(step)):
             yield Step(StepKind.EXCHANGE)
             for weight in self._gathered:
                 weight.gather()
-            with communicate.among(peers.group):
-                for module in self._modules():
+            with communicate.among(self.peers.group):
+                for module in modules:
                     module.communicate(
-                        self._shard, peers.replica, peers.plan.replicas, strategy.local_step
+                        self.shard, self.peers.replica, self.peers.plan.replicas, step - 1
                     )
             for weight in self._gathered:
                 weight.keep_own()
-            self._update.publish()
-        strategy.local_step += 1
-        strategy.ledger.step = strategy.local_step + 1
+            self.publish()
+        strategy.local_step = step
+        strategy.ledger.step = step + 1
 
-    def _due(self) -> bool:
-        """Return whether an exchange begins or ends after the optimizer step just done."""
-        plan, step = self.strategy.plan, self.strategy.local_step + 1
-        assert plan is not None
-        return bool(self._modules() and (plan.begins(step) or plan.ends(step)))
+    def _communicating(self) -> list[SummedModule]:
+        """Return what exchanges after a step of this rank; nothing if it trains nothing."""
+        return communicating(self.strategy) if any(True for _ in self.shard.parameters()) else []
 
     def end(self) -> None:
         """Wait for exchanges that go on in the background; their results are not written."""
-        for module in self._planned():
+        for module in self._communicating():
             module.end()
 
-    def _modules(self) -> list[CommunicationModule]:
-        """Return what exchanges after a step of this rank."""
-        strategy = self.strategy
-        if not isinstance(strategy, CommunicateOptimizeStrategy) or not self._parameters:
-            return []
-        return strategy.communication_modules
-
-    def kept(self) -> dict[str, dict[str, torch.Tensor]]:
-        """Return of each tensor what SparseLoCo or DeMo keeps from step to step."""
-        if isinstance(self.strategy, DeMoStrategy):
-            return self.strategy.kept()
-        (module,) = self._modules()
-        assert isinstance(module, SparseOuterCommunicator)
-        return module.kept()
-
-    def state(self) -> dict[str, torch.Tensor]:
+    def exchanged(self) -> dict[str, torch.Tensor]:
         """Return what the next exchanges depend on; waits for those that are under way."""
         return {
             f"{number}/{name}": tensor
-            for number, module in enumerate(self._planned())
+            for number, module in enumerate(self._communicating())
             for name, tensor in module.state().items()
         }
 
-    def go_on(self, step: int, saved: Mapping[str, torch.Tensor]) -> None:
-        """Go on after so many steps from what `state` returned, with the weights of that moment.
-
-        Collective where ranks have shards of weights.
-        """
+    def go_on_exchanging(self, step: int, saved: Mapping[str, torch.Tensor]) -> None:
+        """Go on after so many steps from what `exchanged` returned. Collective as `gather` is."""
         self.strategy.local_step, self.strategy.ledger.step = step, step + 1
         for weight in self._gathered:
             weight.gather()
-        for number, module in enumerate(self._planned()):
+        for number, module in enumerate(self._communicating()):
             module.go_on(under(f"{number}/", saved))
-
-    def _planned(self) -> list[PlannedModule]:
-        return [module for module in self._modules() if isinstance(module, PlannedModule)]
-
-    def in_low_bits(self) -> Iterator[tuple[list[str], OuterWeights]]:
-        """Yield outer weights whose changes are averaged in low bits, and their tensors' names."""
-        for module in self._modules():
-            if isinstance(module, DiLoCoCommunicator):
-                for rule in module.rules:
-                    part = module.parts[rule.index]
-                    if part.low_bits is not None:
-                        yield [name for name in rule.tensors if name in module.parameters], part
 
     def stops(self, stop: bool) -> bool:
         """Return whether all replicas stop after this step. Collective where an exchange was due.
@@ -172,6 +123,20 @@ class ReplicaExchange:
         flag = torch.tensor([float(self._stop)], device=rank_device())
         self.peers.sum(flag)
         return bool(flag.item())
+
+
+def update_of_replica(
+    peers: Peers, modules: Mapping[str, ModuleDataParallel]
+) -> Callable[..., ReplicaUpdate]:
+    """Return what takes the arguments of `MainGradUpdate`. Collective over the replica's ranks."""
+    return partial(ReplicaUpdate, peers=peers, trained=trained_on_rank(modules, peers.plan.config))
+
+
+def communicating(strategy: Strategy) -> list[SummedModule]:
+    """Return what exchanges after a step of a strategy that runs between replicas."""
+    if not isinstance(strategy, CommunicateOptimizeStrategy):
+        return []
+    return [module for module in strategy.communication_modules if isinstance(module, SummedModule)]
 
 
 @torch.no_grad()
@@ -241,7 +206,7 @@ class Trained:
 def trained_on_rank(modules: Mapping[str, ModuleDataParallel], config: StrategyConfig) -> Trained:
     """Return what trains on this rank. Collective over the ranks of the replica.
 
-    Weights are gathered if the strategy exchanges them. Otherwise what this rank steps trains.
+    Where a strategy exchanges weights, those are gathered of which ranks have shards.
     """
     parameters = {
         f"{module}.{path}": parameter
@@ -251,7 +216,7 @@ def trained_on_rank(modules: Mapping[str, ModuleDataParallel], config: StrategyC
     }
     shards = {name: shard_of(parameter) for name, parameter in parameters.items()}
     gathered: dict[str, GatheredWeight] = {}
-    if config.exchanges_weights:
+    if not config.averages_gradients:
         gathered = {
             name: GatheredWeight.of(parameter)
             for name, parameter in parameters.items()
@@ -259,17 +224,13 @@ def trained_on_rank(modules: Mapping[str, ModuleDataParallel], config: StrategyC
         }
         trained = {name: _whole_weight(parameter) for name, parameter in parameters.items()}
         trained |= {name: weight.whole for name, weight in gathered.items()}
-        pieces = {}
     else:
         trained = {name: main_weight(parameter) for name, parameter in parameters.items()}
-        own = {name: state_shard(parameter) for name, parameter in parameters.items()}
-        pieces = {name: piece for name, piece in own.items() if piece is not None}
     wholes = {name: list(shard.cut.whole) for name, shard in shards.items()}
     everywhere: dict[str, Shape] = {
         name: tuple(shape) for rank in gather_json(wholes) for name, shape in rank.items()
     }
-    shard = Shard(trained, shards, in_order(everywhere), pieces)
-    return Trained(shard, list(gathered.values()))
+    return Trained(Shard(trained, shards, in_order(everywhere)), list(gathered.values()))
 
 
 def _is_whole(parameter: torch.nn.Parameter) -> bool:
