@@ -1,13 +1,8 @@
 """Checkpoints of a node: everything that its next step depends on.
 
-Model and strategy are saved as they are, so that whatever a strategy remembers is saved too: outer
-weights, residuals, exchanges under way. Classes and functions are saved as names, and reading runs
-nothing that the fit itself does not hold. What an earlier version of mimokit has saved, or a
-strategy that makes functions between steps, is a pickle: reading it runs what is in it, so the user
-must say that the file is to be trusted.
-
-A node keeps its last two checkpoints. All nodes have written a checkpoint before any replaces the
-one before it, so after a killed node all have one of a common step.
+They hold tensors and plain values (`torch.load(weights_only=True)`), so that reading one runs
+nothing. A node keeps its last two checkpoints. All nodes have written a checkpoint before any
+replaces the one before it, so after a killed node all have one of a common step.
 """
 
 from __future__ import annotations
@@ -17,27 +12,20 @@ import os
 import pickle
 import random
 import zipfile
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeAlias, get_args
+from typing import Any, get_args
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch import nn
-from torch.optim.lr_scheduler import LambdaLR
 
-from mimokit.engine.fits import safe_pickle
 from mimokit.engine.fits.agreement import gathered
 from mimokit.engine.fits.job import FitError, FitJob
 from mimokit.engine.fits.records import Record
-from mimokit.engine.fits.safe_pickle import Known
-from mimokit.engine.strategies.communicate import Message, UnderWay
-from mimokit.engine.strategies.modules import Summed
+from mimokit.engine.strategies.communicate import Message
 from mimokit.engine.strategies.optim import OptimSpec
-from mimokit.engine.strategies.strategy import Strategy
 from mimokit.units import counted
 
 LAST, BEFORE = "checkpoint.pt", "previous.pt"
@@ -61,46 +49,13 @@ class Header:
 
 @dataclass
 class NodeState:
-    """A checkpoint; its records are what the node has reported since the one before.
-
-    The strategy has the optimizers, and refers to the model.
-    """
+    """A checkpoint; its records are what the node has reported since the one before."""
 
     header: Header
-    model: nn.Module
-    strategy: Strategy
+    model: dict[str, Any]
+    strategy: dict[str, Any]
     generators: dict[str, Any]
     records: list[Record]
-
-
-_MOVED = {
-    "streaming_diloco": "diloco",
-    "sparta_diloco": "diloco",
-    "index_selectors": "sparta",
-    "federated_averaging": "averaging",
-    "noloco": "averaging",
-    "schedule": "optim",
-    "communicate_optimize_strategy": "modules",
-}
-"""Earlier -> present module of `mimokit.engine.strategies`."""
-
-
-def _moved(module_name: str) -> str:
-    """Return where a module of an earlier checkpoint lies now."""
-    module = module_name.replace("mimokit.engine.strategies.fit.", "mimokit.engine.fits.")
-    package, _, name = module.rpartition(".")
-    if package == "mimokit.engine.strategies":
-        return f"{package}.{_MOVED.get(name, name)}"
-    return module
-
-
-def known_of(model: nn.Module, strategy: Strategy, rank: int) -> Known:
-    """Return what a checkpoint may hold of a strategy that has begun; raises `FitError`."""
-    always = (Header, NodeState, *get_args(Record), Message, UnderWay, Summed)
-    try:
-        return safe_pickle.known_in(always, defaultdict, dict, model, strategy)
-    except Exception as error:
-        raise _unwritable(rank, error) from error
 
 
 def setting_of(job: FitJob) -> dict[str, str]:
@@ -121,13 +76,16 @@ def setting_of(job: FitJob) -> dict[str, str]:
     return setting
 
 
-def save(folder: Path, state: NodeState, rank: int, nodes: int, known: Known) -> None:
+def save(folder: Path, state: NodeState, rank: int, nodes: int) -> None:
     """Write the checkpoint of a node next to the one before, and rename it. Collective."""
     folder = folder / str(rank)
     part = folder / f".{LAST}.part"
+    content = {name: value for name, value in vars(state).items() if name != "header"}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        safe_pickle.save(state, part, known)
+        # By a path torch would not say why the system has refused to write.
+        with part.open("wb") as stream:
+            torch.save(content, stream)
         with zipfile.ZipFile(part, "a") as archive:
             archive.writestr(_HEADER, json.dumps(asdict(state.header)))
     except Exception as error:
@@ -139,7 +97,9 @@ def save(folder: Path, state: NodeState, rank: int, nodes: int, known: Known) ->
     os.replace(part, folder / LAST)
 
 
-def load(folder: Path, setting: Mapping[str, str], rank: int, nodes: int, read: Read) -> NodeState:
+def load(
+    folder: Path, setting: Mapping[str, str], rank: int, nodes: int, device: torch.device
+) -> NodeState:
     """Return the last checkpoint that all nodes have. Collective.
 
     Raises:
@@ -147,7 +107,7 @@ def load(folder: Path, setting: Mapping[str, str], rank: int, nodes: int, read: 
     """
     last, before = (folder / str(rank) / name for name in (LAST, BEFORE))
     path = last if last.exists() else before
-    header = _header(path, read) if path.exists() else None
+    header = _header(path, rank) if path.exists() else None
     gathered_headers = gathered(None if header is None else asdict(header), nodes)
     headers = [None if each is None else Header(**each) for each in gathered_headers]
     if not any(headers):
@@ -156,20 +116,40 @@ def load(folder: Path, setting: Mapping[str, str], rank: int, nodes: int, read: 
     common = min(header.step for header in headers if header is not None)
     if header is None or header.step != common:
         path = before
-    state = read(path) if path.exists() else None
-    steps = gathered(None if state is None else state.header.step, nodes)
-    if state is None or set(steps) != {common}:
+        header = _header(path, rank) if path.exists() else None
+    steps = gathered(None if header is None else header.step, nodes)
+    if header is None or set(steps) != {common}:
         raise FitError(f"the checkpoints in {folder} are of different steps: {steps}")
-    return state
+    return _read(path, header, rank, device)
 
 
-def _header(path: Path, read: Read) -> Header:
-    """Return what a checkpoint is of; of an earlier version the whole is read."""
-    if zipfile.is_zipfile(path):
+def _header(path: Path, rank: int) -> Header:
+    """Return what a checkpoint is of, once all that is in its archive is as it was written."""
+    try:
         with zipfile.ZipFile(path) as archive:
-            if _HEADER in archive.namelist():
-                return Header(**json.loads(archive.read(_HEADER)))
-    return read(path).header
+            if damaged := archive.testzip():
+                raise zipfile.BadZipFile(f"{damaged} is not as it was written")
+            return Header(**json.loads(archive.read(_HEADER)))
+    except KeyError:
+        raise _of_another(path, rank) from None
+    except Exception as error:
+        raise FitError(f"node {rank}: checkpoint {path} cannot be read: {error}") from error
+
+
+def _read(path: Path, header: Header, rank: int, device: torch.device) -> NodeState:
+    try:
+        with torch.serialization.safe_globals([*get_args(Record), Message]):
+            content = torch.load(path, map_location=device, weights_only=True)
+        return NodeState(header, **content)
+    except (pickle.UnpicklingError, TypeError):
+        raise _of_another(path, rank) from None
+
+
+def _of_another(path: Path, rank: int) -> FitError:
+    return FitError(
+        f"node {rank}: checkpoint {path} is of an earlier version of mimokit, or was not written "
+        "by a fit; go on with that version, or begin again under another run_name"
+    )
 
 
 def none_in(folder: Path) -> str:
@@ -204,48 +184,6 @@ def _check(
     missing = [node for node, header in enumerate(headers) if header is None]
     if missing:
         raise FitError(f"node {missing[0]}: has no checkpoint in {folder}, but others have")
-
-
-Read: TypeAlias = Callable[[Path], NodeState]
-
-
-def reader(rank: int, device: torch.device, known: Known, *, trusted: bool) -> Read:
-    """Return what reads a checkpoint of a node; it raises `FitError` if it cannot be read."""
-
-    def read(path: Path) -> NodeState:
-        try:
-            if trusted:
-                state = safe_pickle.load_trusted(path, device, known, _moved)
-            else:
-                state = safe_pickle.load(path, device, known)
-        except pickle.UnpicklingError as error:
-            if trusted or not zipfile.is_zipfile(path):
-                raise FitError(f"node {rank}: checkpoint {path} cannot be read: {error}") from error
-            raise FitError(
-                f"node {rank}: checkpoint {path} cannot be read without running what is in it, as "
-                "it is of an earlier version or holds what this fit does not; if nobody else could "
-                "write it, go on by trust_checkpoints=True"
-            ) from error
-        except Exception as error:
-            raise FitError(f"node {rank}: checkpoint {path} cannot be read: {error}") from error
-        if not isinstance(state, NodeState):
-            raise FitError(f"node {rank}: {path} is no checkpoint of a fit")
-        return state
-
-    return read
-
-
-def extend(strategy: Strategy, begun: Strategy) -> None:
-    """Give a strategy that comes from a checkpoint the steps of the fit that goes on.
-
-    Args:
-        begun: the strategy of that fit before its first step.
-    """
-    if strategy.max_steps == begun.max_steps:
-        return
-    strategy.max_steps = begun.max_steps
-    if isinstance(strategy.scheduler, LambdaLR) and isinstance(begun.scheduler, LambdaLR):
-        strategy.scheduler.lr_lambdas = begun.scheduler.lr_lambdas
 
 
 def generator_states() -> dict[str, Any]:

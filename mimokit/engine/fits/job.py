@@ -59,7 +59,6 @@ class FitJob:
     dataloader_kwargs: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 42
     resume: bool = False
-    trust_checkpoints: bool = False
     pace: Pace | None = None
     speeds: tuple[float, ...] = ()
 

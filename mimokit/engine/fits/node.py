@@ -75,8 +75,6 @@ class FitNode:
         self._total, notes = steps_of(facts, job.num_epochs, job.max_steps)
         self._minibatch_size = facts[0].minibatch_size
         self._start()
-        if job.checkpoint_interval or job.resume:
-            self._known = checkpoint.known_of(self._model, self._strategy, self._rank)
         if job.resume:
             self._go_on()
         communicate.ledger.pace = job.pace
@@ -135,14 +133,10 @@ class FitNode:
 
     def _go_on(self) -> None:
         """Continue from the last checkpoint."""
-        job, begun = self._job, self._strategy
-        read = checkpoint.reader(
-            self._rank, self._device, self._known, trusted=job.trust_checkpoints
-        )
-        state = checkpoint.load(job.checkpoints, self._setting, self._rank, self._nodes, read)
-        self._model, self._strategy = state.model, state.strategy
-        communicate.start_ledger(self._strategy.ledger)
-        checkpoint.extend(self._strategy, begun)
+        ranks = self._rank, self._nodes
+        state = checkpoint.load(self._job.checkpoints, self._setting, *ranks, self._device)
+        self._model.load_state_dict(state.model)
+        self._strategy.load_state_dict(state.strategy)
         checkpoint.set_generator_states(state.generators)
         self._step = self._validated = self._saved = state.header.step
         self._minibatch_size = state.header.minibatch_size
@@ -211,10 +205,13 @@ class FitNode:
     def _save(self) -> None:
         header = checkpoint.Header(self._step, self._nodes, self._minibatch_size, self._setting)
         state = checkpoint.NodeState(
-            header, self._model, self._strategy, checkpoint.generator_states(),
+            header,
+            self._model.state_dict(),
+            self._strategy.state_dict(),
+            checkpoint.generator_states(),
             self._report.since_checkpoint,
-        )  # fmt: skip
-        checkpoint.save(self._job.checkpoints, state, self._rank, self._nodes, self._known)
+        )
+        checkpoint.save(self._job.checkpoints, state, self._rank, self._nodes)
         self._report.since_checkpoint = []
         self._saved = self._step
         self._begin_together()

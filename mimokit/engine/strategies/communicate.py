@@ -88,10 +88,10 @@ ledger = Ledger()
 """Of the strategy that this process runs; `Strategy` starts an empty one."""
 
 
-def start_ledger(kept: Ledger | None = None) -> Ledger:
-    """Count from nothing, or from the ledger of a strategy that comes from a checkpoint."""
+def start_ledger() -> Ledger:
+    """Count from nothing."""
     global ledger
-    ledger = kept or Ledger()
+    ledger = Ledger()
     return ledger
 
 
@@ -139,10 +139,7 @@ def all_reduce(tensor: Tensor, op: Any = dist.ReduceOp.SUM) -> Tensor:
 
 
 class UnderWay:
-    """An exchange that goes on while this node computes; calling it waits for the end.
-
-    A copy made by pickle is over: pickling waits.
-    """
+    """An exchange that goes on while this node computes; calling it waits for the end."""
 
     def __init__(self, works: Sequence[Any] = (), emulated: EmulatedExchange | None = None) -> None:
         self._works, self._emulated = tuple(works), emulated
@@ -154,10 +151,6 @@ class UnderWay:
         _wait_emulated(self._emulated)
         self._works, self._emulated = (), None
         ledger.seconds += time.monotonic() - begun
-
-    def __getstate__(self) -> dict[str, Any]:
-        self()
-        return vars(self)
 
 
 def begin_all_reduce(tensor: Tensor) -> UnderWay:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from mimokit.engine.strategies import communicate
 from mimokit.engine.strategies.buckets import trainable
 from mimokit.engine.strategies.optim import OptimSpec, ensure_optim_spec
+from mimokit.engine.strategies.state import go_on, state_of
 from mimokit.engine.strategies.strategy import Strategy
 from mimokit.planning.strategies import Exchange, Rule, StrategyPlan
 
@@ -40,6 +41,14 @@ class CommunicationModule(ABC):
     @abstractmethod
     def communicate(self, model: nn.Module, rank: int, num_nodes: int, local_step: int) -> None:
         """Exchange what is due; `local_step` is the number of the step just done, from 0."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the next exchanges depend on; see `state_of`."""
+        return state_of(self)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on, on a node that has begun, from what `state_dict` returned."""
+        go_on(self, state)
 
 
 class PlannedModule(CommunicationModule):
@@ -91,6 +100,15 @@ class PlannedModule(CommunicationModule):
         for taken in self._under_way.values():
             self.drop(taken)
         self._under_way = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the samples, and what `state` returns."""
+        return {"samples": self.samples, "tensors": self.state()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take what `state_dict` returned."""
+        self.samples = state["samples"]
+        self.go_on(state["tensors"])
 
     def state(self) -> dict[str, Tensor]:
         """Return what the next exchanges depend on, by name; waits for those that are under way."""
@@ -228,6 +246,17 @@ class CommunicateOptimizeStrategy(Strategy):
         for module in self.communication_modules:
             module.communicate(self.model, self.rank, self.num_nodes, self.local_step)
         super().step()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the next steps depend on, and each module's."""
+        modules = [module.state_dict() for module in self.communication_modules]
+        return {"strategy": super().state_dict(), "modules": modules}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take what `state_dict` returned."""
+        super().load_state_dict(state["strategy"])
+        for module, own in zip(self.communication_modules, state["modules"], strict=True):
+            module.load_state_dict(own)
 
     def count_samples(self, samples: int) -> None:
         """Say how many samples the step trained on, before it; for means weighted by samples."""

@@ -20,6 +20,7 @@ from mimokit.config.strategy import StrategyConfig
 from mimokit.engine.strategies import communicate
 from mimokit.engine.strategies.buckets import Bucket, common_dtype, shapes_of, trainable
 from mimokit.engine.strategies.optim import OptimSpec, build_scheduler, ensure_optim_spec
+from mimokit.engine.strategies.state import go_on, state_of
 from mimokit.planning.strategies import StrategyPlan, plan_strategy
 
 
@@ -91,6 +92,14 @@ class Strategy(ABC):
             self.scheduler.step()
         self.local_step += 1
         self.ledger.step = self.local_step + 1
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the next steps depend on, apart from the weights; see `state_of`."""
+        return state_of(self, without=("max_steps",))
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on, on a node that has begun, from what `state_dict` returned."""
+        go_on(self, state)
 
     @property
     def lr(self) -> float:

@@ -60,8 +60,6 @@ class FitArguments:
         log_dir: holds the folders of tables.
         network: adds predicted times; with `emulate=True` exchanges take as long as on it.
         resume: whether to go on from the last checkpoint of `run_name`, which must exist.
-        trust_checkpoints: whether to read checkpoints by pickle, which runs what is in them. Those
-            of earlier versions need it; give it only for files that nobody else could write.
     """
 
     num_epochs: int = 1
@@ -88,7 +86,6 @@ class FitArguments:
     log_dir: str | Path = "logs"
     network: Network | None = None
     resume: bool = False
-    trust_checkpoints: bool = False
 
 
 _DEFAULTS = {argument.name: argument.default for argument in fields(FitArguments)}

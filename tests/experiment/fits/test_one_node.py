@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import time
-from importlib import import_module
+import zipfile
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -19,16 +19,21 @@ from torch import Tensor, nn
 from torch.utils.data import IterableDataset, Subset, TensorDataset
 
 from mimokit.config import ConfigError
-from mimokit.engine import strategies
-from mimokit.engine.fits import checkpoint
 from mimokit.engine.fits.forward import largest_that_fits
 from mimokit.engine.fits.job import FitError
 from mimokit.engine.fits.records import Begun, NodeStep, Validation
 from mimokit.engine.strategies import (
+    DeMoStrategy,
     DiLoCoStrategy,
     FedAvgStrategy,
+    NoLoCoStrategy,
     OptimSpec,
     SimpleReduceStrategy,
+    SparseLoCoStrategy,
+    SPARTADiLoCoStrategy,
+    SPARTAStrategy,
+    Strategy,
+    StreamingDiLoCoStrategy,
 )
 from mimokit.experiment import Trainer
 from mimokit.experiment.fits.run import RowsToLoggers
@@ -257,23 +262,54 @@ def test_a_fit_goes_on_to_the_bit(tmp_path: Path) -> None:
         broken.fit(strategy=FedAvgStrategy(), resume=True, **options, **places(tmp_path))
 
 
-MOVED = {
-    "fit.records": "NodeStep",
-    "streaming_diloco": "StreamingDiLoCoStrategy",
-    "sparta_diloco": "SPARTADiLoCoStrategy",
-    "index_selectors": "RandomIndexSelector",
-    "federated_averaging": "AveragingCommunicator",
-    "noloco": "GossipCommunicator",
-    "communicate_optimize_strategy": "PlannedModule",
-    "diloco": "DiLoCoStrategy",
-}
-"""Module of `mimokit.engine.strategies` in earlier checkpoints -> a class that was there."""
+class Counting(Strategy):
+    """Steps by less each time, and keeps a number and a tensor for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given, self.sums = 1.0, [torch.zeros(3)]
+
+    def _init_node(self, model: nn.Module, rank: int, num_nodes: int) -> None:
+        super()._init_node(model, rank, num_nodes)
+        self.optim = SGD.build(model)
+
+    def step(self) -> None:
+        self.given *= 0.9
+        self.sums[0] += self.given
+        for one in self.model.parameters():
+            assert one.grad is not None
+            one.grad *= self.sums[0].mean()
+        self.optim.step()
+        super().step()
 
 
-def test_checkpoints_find_classes_that_moved() -> None:
-    for module, name in MOVED.items():
-        home = import_module(checkpoint._moved(f"{strategies.__name__}.{module}"))
-        assert hasattr(home, name)
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: SimpleReduceStrategy(lr_scheduler="lambda_cosine"),
+        lambda: FedAvgStrategy(H=3, weighting="samples"),
+        lambda: SPARTAStrategy(p_sparta=0.5, delay=2),
+        lambda: DiLoCoStrategy(H=2, codec="int4"),
+        lambda: SPARTADiLoCoStrategy(H=2, p_sparta=0.5),
+        DeMoStrategy,
+        lambda: StreamingDiLoCoStrategy(OptimSpec.from_string("muon"), H=4, fragments=2,
+                                        overlap_steps=1, mix=0.5),
+        lambda: NoLoCoStrategy(H=2, group_size=1),
+        lambda: SparseLoCoStrategy(H=2),
+        Counting,
+    ],
+)  # fmt: skip
+def test_every_strategy_goes_on_to_the_bit(tmp_path: Path, make: Any) -> None:
+    """From the checkpoint after step 5: with an exchange under way where there are such."""
+    options: dict[str, Any] = {"batch_size": 8, "minibatch_size": 4, "val_size": 20,
+                               "checkpoint_interval": 5, "run_name": "one"}  # fmt: skip
+
+    def fitted(steps: int, folder: str, **more: Any) -> nn.Module:
+        more |= {"strategy": make(), "max_steps": steps, **options, **places(tmp_path / folder)}
+        return trainer(OneNode(), Net).fit(**more)
+
+    fitted(5, "broken")
+    assert equal(fitted(9, "broken", resume=True), fitted(9, "whole"))
 
 
 class Planted:
@@ -292,9 +328,23 @@ def test_resuming_runs_nothing_that_lies_in_the_folder(tmp_path: Path) -> None:
     trainer(OneNode(), Linear).fit(checkpoint_interval=2, **options)
     path = tmp_path / "checkpoints" / "mimokit" / "mine" / "0" / "checkpoint.pt"
     torch.save(Planted(tmp_path / "run"), path)
-    with pytest.raises(FitError, match=r"without running what is in it.*trust_checkpoints=True"):
+    with pytest.raises(FitError, match=r"is of an earlier version of mimokit, or was not written"):
         trainer(OneNode(), Linear).fit(resume=True, **options)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"max_steps": 2, "batch_size": 8, "val_size": 20, "run_name": "torn",
+                               "strategy": simple(), **places(tmp_path)}  # fmt: skip
+    trainer(OneNode(), Linear).fit(checkpoint_interval=2, **options)
+    path = tmp_path / "checkpoints" / "mimokit" / "torn" / "0" / "checkpoint.pt"
+    content = bytearray(path.read_bytes())
+    with zipfile.ZipFile(path) as archive:
+        numbers = archive.read(next(name for name in archive.namelist() if "/data/" in name))
+    content[content.index(numbers)] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(FitError, match=r"node 0: checkpoint .* cannot be read: "):
+        trainer(OneNode(), Linear).fit(resume=True, **options)
 
 
 def test_resuming_without_a_checkpoint_leaves_the_tables(tmp_path: Path) -> None:
