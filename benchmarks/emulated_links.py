@@ -24,8 +24,8 @@ from mimokit.engine.strategies import (
     StreamingDiLoCoStrategy,
 )
 from mimokit.experiment import Trainer
-from mimokit.prediction.network import Link
-from mimokit.prediction.network import Network as Links
+from mimokit.extras.strategies.network import Network as Links
+from mimokit.prediction import Link
 from tests.network_hosts import engines_on, network_of, why_no_hosts
 
 PAIRS = 3

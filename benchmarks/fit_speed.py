@@ -27,9 +27,6 @@ from benchmarks.plain_fit import (
     plain_loop,
 )
 from mimokit.cluster import EngineCluster
-from mimokit.engine.fits.job import FitJob
-from mimokit.engine.fits.node import fit_node
-from mimokit.engine.fits.records import NodeStep, records_of
 from mimokit.engine.strategies import (
     DiLoCoStrategy,
     FedAvgStrategy,
@@ -38,6 +35,9 @@ from mimokit.engine.strategies import (
     Strategy,
 )
 from mimokit.experiment import Trainer
+from mimokit.extras.strategies.fits.job import FitJob
+from mimokit.extras.strategies.fits.node import fit_node
+from mimokit.extras.strategies.fits.records import NodeStep, records_of
 
 LONG = 200
 PAIRS, TURNS = 3, 7

@@ -12,7 +12,7 @@ from rich.table import Table
 import mimokit
 from mimokit.config import ExperimentConfig, ModuleParallelismConfig, StrategyConfig
 from mimokit.config_files import load_preset
-from mimokit.planning.strategies import plan_strategy
+from mimokit.extras.strategies.exchanges import plan_strategy
 
 REPEATS = 15
 EXCHANGES, MILLISECONDS_OF_EXCHANGES = 100_000, 1_000.0

@@ -44,7 +44,7 @@ def seconds_per_step(plan: LayoutPlan, config: ExperimentConfig) -> tuple[float,
     """Return seconds and CPU seconds of a step on this rank, samples included."""
     from mimokit import cluster
     from mimokit.engine.calibration import step_times
-    from mimokit.engine.replicas.world import replica_world
+    from mimokit.engine.replicas import replica_world
 
     def emit(sample: Sample) -> None:
         cluster.emit(to_wire(sample))

@@ -24,8 +24,8 @@ SHARES: dict[str, float] = {
     "layout_search": 2.8,
     "notebooks": 5.0,
     "pages": 0.5,
-    "planning": 2.5,
-    "prediction": 3.1,
+    "planning": 2.0,
+    "prediction": 2.6,
     "tests": 23.4,
     "widgets": 5.5,
 }

@@ -62,7 +62,6 @@ TAKEN_OF_ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "tests/experiment/": (
         "culprit/test_explain.py::test_a_right_layout_has_no_culprit_and_planted_ones_are_named",
-        "fits/test_nodes.py::test_strategies_of_the_document_train",
         "sweeps/test_sweep.py",
         "test_own_data.py::test_layouts_train_on_it_and_are_proven",
         "test_own_loss.py::test_it_is_what_a_layout_trains",
@@ -80,6 +79,7 @@ TAKEN_OF_ROOMS: dict[str, tuple[str, ...]] = {
         "generation/test_sampling_on_ranks.py",
         "generation/test_sharded_model.py::test_logits_and_greedy_tokens_are_those_of_hugging_face",
         "generation/test_weight_check.py::test_a_module_computes_what_its_weights_compute",
+        "strategies/fits/test_nodes.py::test_strategies_of_the_document_train",
     ),
     "tests/notebooks/": (
         "test_first_light.py",

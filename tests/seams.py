@@ -72,12 +72,12 @@ STEP_GROUPS = "mimokit.engine.parallel.optimizer.MainGradOptimizer._step_groups"
 ROUND_MAIN_WEIGHTS = "mimokit.engine.parallel.optimizer.MainGradOptimizer.round_main_weights"
 
 # Strategies between replicas.
-GRADIENTS = "mimokit.engine.replicas.update.ReplicaUpdate.gradients"
-OUTER_WEIGHTS = "mimokit.engine.strategies.diloco.OuterWeights.write"
-BEGIN_EXCHANGE = "mimokit.engine.strategies.diloco.DiLoCoCommunicator.begin"
-KEEP_EXCHANGE = "mimokit.engine.strategies.diloco.DiLoCoCommunicator.keep"
-EXCHANGE_NUMBER = "mimokit.planning.strategies.rules.Rule.number"
-MASK_INDICES = "mimokit.planning.strategies.draws.Masks.indices"
+GRADIENTS = "mimokit.extras.strategies.replicas.update.ReplicaUpdate.gradients"
+OUTER_WEIGHTS = "mimokit.extras.strategies.nodes.diloco.OuterWeights.write"
+BEGIN_EXCHANGE = "mimokit.extras.strategies.nodes.diloco.DiLoCoCommunicator.begin"
+KEEP_EXCHANGE = "mimokit.extras.strategies.nodes.diloco.DiLoCoCommunicator.keep"
+EXCHANGE_NUMBER = "mimokit.extras.strategies.exchanges.rules.Rule.number"
+MASK_INDICES = "mimokit.extras.strategies.exchanges.draws.Masks.indices"
 
 # Runs and checkpoints.
 UPDATE_OF_RUN = "mimokit.engine.training.loop.update_of_run"
@@ -109,7 +109,7 @@ CPU_WIDTHS = "mimokit.engine.calibration.timing.CPU_WIDTHS"
 
 # Clusters.
 ENGINE_CLUSTER = "mimokit.cluster.EngineCluster"
-ENGINE_CLUSTER_OF_TRAINER = "mimokit.experiment.fits.trainer.EngineCluster"
+ENGINE_CLUSTER_OF_TRAINER = "mimokit.extras.strategies.fits.trainer.EngineCluster"
 WAKE_SENDER = "mimokit.cluster.worker.sender._SendingThread.wake"
 
 # Experiments, and what is shown of them.

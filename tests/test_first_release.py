@@ -11,11 +11,11 @@ import pytest
 
 import mimokit
 from mimokit.analysis import phase_times, read_run, read_trace, simulate_as_measured
-from mimokit.engine.fits.job import FitError
 from mimokit.engine.strategies import DeMoStrategy
 from mimokit.experiment import VerificationReport
-from tests.experiment.fits.in_process import OneNode
-from tests.experiment.fits.nets import Linear, places, trainer
+from mimokit.extras.strategies.fits.job import FitError
+from tests.extras.strategies.fits.in_process import OneNode
+from tests.extras.strategies.fits.nets import Linear, places, trainer
 
 FOLDER = Path(__file__).parent / "fixtures" / "first_release"
 CALIBRATION = FOLDER / "calibration" / "this-machine.json"

@@ -12,11 +12,6 @@ if TYPE_CHECKING:
     from mimokit.analysis.explanation import Explanation as Explanation
     from mimokit.analysis.explanation import explain as explain
     from mimokit.analysis.findings import Finding as Finding
-    from mimokit.analysis.fits import FitFolder as FitFolder
-    from mimokit.analysis.fits import bytes_of_fits as bytes_of_fits
-    from mimokit.analysis.fits import drift_of_fits as drift_of_fits
-    from mimokit.analysis.fits import read_fit as read_fit
-    from mimokit.analysis.fits import validation_of_fits as validation_of_fits
     from mimokit.analysis.many_runs import loss_over_tokens as loss_over_tokens
     from mimokit.analysis.many_runs import planned_against_measured as planned_against_measured
     from mimokit.analysis.many_runs import scaling_table as scaling_table
@@ -43,5 +38,10 @@ if TYPE_CHECKING:
     from mimokit.analysis.trace_times import planned_steps as planned_steps
     from mimokit.analysis.trace_times import simulate_as_measured as simulate_as_measured
     from mimokit.analysis.trace_times import traced_iteration as traced_iteration
+    from mimokit.extras.strategies.fits.folder import FitFolder as FitFolder
+    from mimokit.extras.strategies.fits.folder import bytes_of_fits as bytes_of_fits
+    from mimokit.extras.strategies.fits.folder import drift_of_fits as drift_of_fits
+    from mimokit.extras.strategies.fits.folder import read_fit as read_fit
+    from mimokit.extras.strategies.fits.folder import validation_of_fits as validation_of_fits
 else:
     __getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

@@ -20,15 +20,11 @@ if TYPE_CHECKING:
     from mimokit.charts._curves import loss as loss
     from mimokit.charts._curves import throughput as throughput
     from mimokit.charts._curves import training as training
-    from mimokit.charts._fits import drift as drift
-    from mimokit.charts._fits import step_bytes as step_bytes
-    from mimokit.charts._fits import validation_losses as validation_losses
     from mimokit.charts._heat_maps import expert_load as expert_load
     from mimokit.charts._heat_maps import step_times as step_times
     from mimokit.charts._heat_maps import stragglers as stragglers
     from mimokit.charts._memory import memory_bars as memory_bars
     from mimokit.charts._memory import rank_memory as rank_memory
-    from mimokit.charts._node_timeline import node_timeline as node_timeline
     from mimokit.charts._phases import phases as phases
     from mimokit.charts._phases import step_parts as step_parts
     from mimokit.charts._pipeline_timeline import pipeline_timeline as pipeline_timeline
@@ -38,6 +34,10 @@ if TYPE_CHECKING:
     from mimokit.charts._seams import seams as seams
     from mimokit.charts._tensor_difference import tensor_difference as tensor_difference
     from mimokit.charts._weight_map import weight_map as weight_map
+    from mimokit.extras.strategies.fit_charts import drift as drift
+    from mimokit.extras.strategies.fit_charts import step_bytes as step_bytes
+    from mimokit.extras.strategies.fit_charts import validation_losses as validation_losses
+    from mimokit.extras.strategies.node_timeline import node_timeline as node_timeline
 else:
     _load, __dir__, __all__ = lazy_names(__name__, __file__)
 

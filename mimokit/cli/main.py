@@ -14,8 +14,8 @@ from mimokit.cli.analyze_command import analyze
 from mimokit.cli.calibrate_command import calibrate
 from mimokit.cli.checkpoint_commands import checkpoints
 from mimokit.cli.cluster_commands import clusters
-from mimokit.cli.exchange_commands import frames, strategy
 from mimokit.cli.extra_commands import CommandGroup
+from mimokit.cli.frames_command import frames
 from mimokit.cli.import_command import import_layout
 from mimokit.cli.layout_commands import export, predict, search
 from mimokit.cli.run_commands import run, verify
@@ -130,7 +130,6 @@ app.command()(run)
 app.command()(verify)
 app.command()(clusters)
 app.command()(checkpoints)
-app.command()(strategy)
 app.command()(frames)
 app.command()(analyze)
 app.command()(weights)

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from mimokit.cluster import EngineCluster
-    from mimokit.config import ConfigError
+    from mimokit.config import ConfigError, Problem
 
 FAILED = 1
 """Exit status of a layout that does not hold, and of a run in which a rank failed."""
@@ -155,3 +156,25 @@ def failures() -> Iterator[None]:
         except (ClusterError, ValueError, OSError) as error:
             typer.echo(" ".join([str(error), *getattr(error, "__notes__", ())]), err=True)
             raise typer.Exit(FAILED) from None
+
+
+@contextmanager
+def named_as_typed() -> Iterator[None]:
+    """Reject fields of a config under the names of the options that were typed."""
+    from mimokit.config import ConfigError
+
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(
+            replace(problem, sentence=_typed(problem)) for problem in error.problems
+        ) from None
+
+
+def _typed(problem: Problem) -> str:
+    field, sentence = problem.field, problem.sentence
+    for of_config in (f"strategy.{field} ", f"network.{field} ", f"StrategyConfig: {field} "):
+        if field != "name" and sentence.startswith(of_config):
+            option = f"--{field.lower().replace('_', '-')}"
+            return f"{option} {sentence.removeprefix(of_config)}"
+    return sentence

@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     from mimokit.experiment.culprit.explain import compute_reference as compute_reference
     from mimokit.experiment.culprit.explain import explain as explain
     from mimokit.experiment.culprit.report import CulpritReport as CulpritReport
-    from mimokit.experiment.fits.arguments import FitArguments as FitArguments
-    from mimokit.experiment.fits.run import FitResult as FitResult
-    from mimokit.experiment.fits.run import FitRun as FitRun
-    from mimokit.experiment.fits.trainer import Trainer as Trainer
     from mimokit.experiment.reconnecting import reconnect as reconnect
     from mimokit.experiment.resume_proof import resume_check as resume_check
     from mimokit.experiment.resume_report import ResumeReport as ResumeReport
@@ -45,5 +41,9 @@ if TYPE_CHECKING:
     from mimokit.extras.generation.sharded_model import ShardedModel as ShardedModel
     from mimokit.extras.shrinking.report import ShrunkReport as ShrunkReport
     from mimokit.extras.shrinking.report import explain_shrunk as explain_shrunk
+    from mimokit.extras.strategies.fits.arguments import FitArguments as FitArguments
+    from mimokit.extras.strategies.fits.run import FitResult as FitResult
+    from mimokit.extras.strategies.fits.run import FitRun as FitRun
+    from mimokit.extras.strategies.fits.trainer import Trainer as Trainer
 else:
     __getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

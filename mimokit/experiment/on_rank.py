@@ -22,7 +22,7 @@ from mimokit.samples import CalibrationSample, Sample, StepSample, to_wire
 
 if TYPE_CHECKING:
     from mimokit.engine.data.sources import DataSource
-    from mimokit.engine.replicas.world import Peers
+    from mimokit.engine.replicas import Peers
     from mimokit.engine.verify.compare import Noise, StepDifference, StepRounding
     from mimokit.engine.verify.oracle import OracleStep
     from mimokit.engine.verify.resume import RankRecord
@@ -53,7 +53,7 @@ def train_rank(
     """Train on this rank; the caller receives its samples."""
     from mimokit.engine.data.sources import default_data
     from mimokit.engine.device import rank_facts
-    from mimokit.engine.replicas.world import replica_world
+    from mimokit.engine.replicas import replica_world
     from mimokit.engine.training.loop import train_on_rank
 
     facts = rank_facts()
@@ -206,7 +206,7 @@ def compare_rank(
 ) -> list[StepDifference]:
     """Run the layout and compare it with the oracle of its replica, step by step."""
     from mimokit.engine.data.sources import default_data
-    from mimokit.engine.replicas.world import replica_world
+    from mimokit.engine.replicas import replica_world
     from mimokit.engine.verify.compare import compare_on_rank
 
     with replica_world(plan) as (of_replica, peers):
@@ -224,7 +224,7 @@ def resume_rank(
 ) -> RankRecord:
     """Train, save and train on; with None before it, go on from a checkpoint."""
     from mimokit.engine.data.sources import default_data
-    from mimokit.engine.replicas.world import replica_world
+    from mimokit.engine.replicas import replica_world
     from mimokit.engine.verify.resume import record_resumed, record_saved
 
     data = code.data or default_data

@@ -1,10 +1,12 @@
 """What ranks will execute, decided before running, as frozen data."""
 
+from typing import TYPE_CHECKING
+
+from mimokit.lazy import lazy_names
 from mimokit.planning.bridges.plan import plan_disjoint_bridge
 from mimokit.planning.layout import ConfigSource, plan_layout, validate_heterogeneous_batch_config
 from mimokit.planning.pipeline import PipelinePlan
 from mimokit.planning.ranks import ModuleRanks, RankGrid
-from mimokit.planning.strategies import StrategyPlan, plan_strategy
 from mimokit.planning.types import (
     BatchPlan,
     ColocatedBridge,
@@ -15,7 +17,16 @@ from mimokit.planning.types import (
     Transfer,
 )
 
+if TYPE_CHECKING:
+    from mimokit.extras.strategies.exchanges import StrategyPlan as StrategyPlan
+    from mimokit.extras.strategies.exchanges import plan_strategy as plan_strategy
+
+    _of_strategies: list[str]
+else:
+    __getattr__, __dir__, _of_strategies = lazy_names(__name__, __file__)
+
 __all__ = [
+    *_of_strategies,
     "BatchPlan",
     "ColocatedBridge",
     "ConfigSource",
@@ -26,10 +37,8 @@ __all__ = [
     "PipelinePlan",
     "RankGrid",
     "SampleRange",
-    "StrategyPlan",
     "Transfer",
     "plan_disjoint_bridge",
     "plan_layout",
-    "plan_strategy",
     "validate_heterogeneous_batch_config",
 ]

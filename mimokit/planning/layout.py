@@ -37,7 +37,7 @@ from mimokit.planning.execution import plan_executions
 from mimokit.planning.frames.batch_frames import frame_problems
 from mimokit.planning.pipeline import plan_program
 from mimokit.planning.ranks import ModuleRanks, RankRanges
-from mimokit.planning.strategies.replicas import plan_replicas
+from mimokit.planning.replicas import plan_replicas
 from mimokit.planning.types import BatchPlan, Bridge, LayoutPlan, ModuleBatch
 
 ConfigSource = ExperimentConfig | Mapping[str, Any] | str | os.PathLike[str]

@@ -14,8 +14,8 @@ from mimokit.planning.bridges.routes import Direction, Route, Transfer
 from mimokit.planning.execution import ModuleExecution
 from mimokit.planning.pipeline import PipelinePlan
 from mimokit.planning.ranks import ModuleRanks, SampleRange
+from mimokit.planning.replicas import ReplicaPlan
 from mimokit.planning.schedule import StageEdge
-from mimokit.planning.strategies.replicas import ReplicaPlan
 from mimokit.tables import Report, Section
 from mimokit.units import counted
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 from mimokit.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from mimokit.extras.strategies.network import Network as Network
+    from mimokit.extras.strategies.network import StrategyPrediction as StrategyPrediction
+    from mimokit.extras.strategies.network import StrategyTimeline as StrategyTimeline
+    from mimokit.extras.strategies.network import predict_strategy as predict_strategy
+    from mimokit.extras.strategies.network import strategy_timeline as strategy_timeline
     from mimokit.prediction.advice import advise as advise
     from mimokit.prediction.deployment_modes import LayoutCost as LayoutCost
     from mimokit.prediction.layout import Layout as Layout
-    from mimokit.prediction.network import Link as Link
-    from mimokit.prediction.network import Network as Network
-    from mimokit.prediction.network import StrategyPrediction as StrategyPrediction
-    from mimokit.prediction.network import StrategyTimeline as StrategyTimeline
-    from mimokit.prediction.network import predict_strategy as predict_strategy
-    from mimokit.prediction.network import strategy_timeline as strategy_timeline
+    from mimokit.prediction.link import Link as Link
     from mimokit.prediction.prediction import costs_of as costs_of
     from mimokit.prediction.prediction import layout_cost as layout_cost
     from mimokit.prediction.prediction import predict as predict

@@ -11,11 +11,10 @@ from mimokit.config.rules.runnable import unrunnable
 from mimokit.planning.frames.batch_frames import BatchFrames, says_frames
 from mimokit.planning.layout import ConfigSource, checked_config, plan_checked
 from mimokit.planning.model_section import experiment_of_model
-from mimokit.planning.strategies.replicas import ReplicaPlan
+from mimokit.planning.replicas import ReplicaPlan, strategies
 from mimokit.planning.types import Estimates, LayoutPlan
 from mimokit.prediction.frames import timed_frames
 from mimokit.prediction.memory.states import state_bytes_of
-from mimokit.prediction.network import exchange_seconds_of_replicas
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -83,7 +82,7 @@ def _estimates_of(config: ExperimentConfig, layout: LayoutPlan) -> Estimates:
     if replicas is not None:
         estimates = replace(
             estimates,
-            exchange_seconds=exchange_seconds_of_replicas(replicas),
+            exchange_seconds=strategies().exchange_seconds_of_replicas(replicas),
             strategy_bytes=state_bytes_of(replicas.config),
         )
     if says_frames(config):

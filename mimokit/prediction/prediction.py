@@ -12,6 +12,7 @@ from mimokit.architecture.modules import DecoderHead, LanguageModel, Model
 from mimokit.config.errors import refuse_if_any
 from mimokit.config.runtime import DeploymentMode
 from mimokit.planning.layout import ConfigSource
+from mimokit.planning.replicas import strategies
 from mimokit.prediction.band import band_of
 from mimokit.prediction.deployment_modes import (
     LayoutCost,
@@ -30,7 +31,6 @@ from mimokit.prediction.module_costs import (
     language_cost,
     language_in_flight,
 )
-from mimokit.prediction.network import waiting_seconds_of_replicas
 from mimokit.prediction.peak import peak_of_rank
 from mimokit.prediction.pipeline import simulated_passes
 from mimokit.prediction.result import Prediction
@@ -129,7 +129,7 @@ def predict_task(task: PredictionTask) -> Prediction:
         precision=workload.precision,
         exchange_seconds=None
         if task.replicas is None
-        else waiting_seconds_of_replicas(task.replicas, seconds),
+        else strategies().waiting_seconds_of_replicas(task.replicas, seconds),
         supposed=why,
         work=partial(explain_task, task, language, encoders),
     )

@@ -16,7 +16,7 @@ from mimokit.config.graph import topological_order
 from mimokit.config.runtime import PRECISION_OF_RUNS
 from mimokit.config.world_size import ResolvedWorld, resolve
 from mimokit.planning.layout import ConfigSource, checked_config, plan_checked
-from mimokit.planning.strategies.replicas import ReplicaPlan
+from mimokit.planning.replicas import ReplicaPlan
 from mimokit.prediction.hardware import Hardware, load_hardware
 from mimokit.prediction.layout import Layout, connected, in_first_stage
 from mimokit.prediction.memory.states import (

@@ -156,7 +156,7 @@ def test_an_argument_of_another_optimizer_is_rejected(
 
 
 def test_optimizers_take_what_their_classes_in_torch_take() -> None:
-    from mimokit.engine.strategies.optim import OptimSpec
+    from mimokit.extras.strategies.nodes.optim import OptimSpec
 
     for name, taken in OPTIMIZER_TAKES.items():
         known = inspect.signature(OptimSpec.from_string(name).cls).parameters

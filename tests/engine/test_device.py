@@ -9,9 +9,9 @@ import torch
 
 from mimokit.config import ConfigError
 from mimokit.engine import device
-from mimokit.engine.fits import node
-from mimokit.engine.fits.job import FitError
 from mimokit.engine.verify import compare, oracle
+from mimokit.extras.strategies.fits import node
+from mimokit.extras.strategies.fits.job import FitError
 
 SWITCHES: tuple[Any, ...] = torch.backends.cuda.matmul, torch.backends.cudnn
 _STATED = [switch.allow_tf32 for switch in SWITCHES]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from mimokit.config import StrategyConfig
 from mimokit.extra_rooms import FOLDER
 from tests.layouts import digits_config
 
@@ -62,12 +63,24 @@ def test_the_core_plans_and_proves_without(rooms: list[str], tmp_path: Path) -> 
     assert told.startswith(sentence) == ("foreign_loops" in rooms)
 
 
-def test_an_option_that_needs_a_room_says_so(tmp_path: Path) -> None:
-    folder = without(["shrinking"], tmp_path)
-    command = [sys.executable, "-m", "mimokit", "verify", "preset:llava_7b_colocated", "--shrink"]
+@pytest.mark.parametrize(
+    ("room", "words", "sentence"),
+    [
+        ("shrinking", ["verify", "preset:llava_7b_colocated", "--shrink"], "--shrink needs"),
+        ("strategies", ["plan", "replicas.yaml"], "Section 'strategy' needs"),
+    ],
+)
+def test_what_needs_a_room_says_so(
+    tmp_path: Path, room: str, words: list[str], sentence: str
+) -> None:
+    folder = without([room], tmp_path)
+    config = digits_config((1, 2), (2, 1))
+    config.strategy = StrategyConfig(name="diloco", replicas=2)
+    config.save(tmp_path / "replicas.yaml")
+    command = [sys.executable, "-m", "mimokit", *words]
     environment = {**os.environ, "PYTHONPATH": str(folder), "COLUMNS": "200"}
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
-    assert "--shrink needs the folder mimokit/extras/shrinking" in done.stderr
+    assert f"{sentence} the folder mimokit/extras/{room}" in done.stderr

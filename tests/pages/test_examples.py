@@ -18,7 +18,7 @@ from mimokit.cli.main import app
 from mimokit.config.strategy import StrategyName
 from mimokit.experiment.sweeps.choice import choose, collect
 from tests import seams
-from tests.experiment.fits.in_process import OneNode
+from tests.extras.strategies.fits.in_process import OneNode
 
 ROOT = Path(__file__).parents[2]
 PAGES = {

@@ -199,7 +199,7 @@ def test_the_optimizer_of_replicas_takes_what_torch_keeps_of_it(strategy: dict[s
 def numbers_that_torch_keeps(strategy: StrategyConfig) -> int:
     import torch
 
-    from mimokit.engine.strategies.optim import OptimSpec
+    from mimokit.extras.strategies.nodes.optim import OptimSpec
 
     inner = strategy.inner_optimizer
     weight = torch.nn.Parameter(torch.ones(5))

@@ -10,7 +10,7 @@ from itertools import pairwise
 from mimokit.config import ExperimentConfig
 from mimokit.config.runtime import Evaluations
 from mimokit.engine.data.sources import TrainingData, default_data
-from mimokit.engine.replicas.world import Peers
+from mimokit.engine.replicas import Peers
 from mimokit.engine.training.loop import train_on_rank
 from mimokit.planning.types import LayoutPlan
 from mimokit.samples import Emit, Sample, StepSample

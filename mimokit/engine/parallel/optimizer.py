@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
 from typing import Any
@@ -12,11 +13,11 @@ import torch
 from torch.optim.lr_scheduler import LambdaLR
 
 from mimokit.config import ExperimentConfig, RuntimeConfig
+from mimokit.engine.optimizers import OPTIMIZERS
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.gradient_order import same_order
 from mimokit.engine.parallel.main_weights import main_weight, reduced_gradient, round_main_weights
 from mimokit.engine.part_times import UNTIMED, StepPart
-from mimokit.engine.strategies.optim import OptimSpec
 
 
 def learning_rate_scheduler(optimizer: torch.optim.Optimizer, runtime: RuntimeConfig) -> LambdaLR:
@@ -148,7 +149,15 @@ def on_main_grad(rule: type[torch.optim.Optimizer]) -> type[MainGradOptimizer]:
     return type(f"MainGrad{rule.__name__}", (MainGradOptimizer, rule), {})
 
 
-def optimizer_spec(config: ExperimentConfig) -> OptimSpec:
+@dataclass(frozen=True)
+class OptimizerSpec:
+    """A class of torch, and its arguments."""
+
+    cls: type[torch.optim.Optimizer]
+    kwargs: dict[str, Any]
+
+
+def optimizer_spec(config: ExperimentConfig) -> OptimizerSpec:
     """Return what steps the weights of a run: AdamW, or the inner optimizer of its strategy.
 
     A learning rate that the inner optimizer leaves out is that of the run, of AdamW weight decay
@@ -156,8 +165,12 @@ def optimizer_spec(config: ExperimentConfig) -> OptimSpec:
     """
     runtime = config.inner_runtime
     inner = None if config.strategy is None else config.strategy.inner_optimizer
-    spec = OptimSpec() if inner is None else OptimSpec.from_config(inner)
-    spec.kwargs["lr"] = runtime.learning_rate
-    if spec.cls is torch.optim.AdamW:
-        spec.kwargs |= {"weight_decay": runtime.weight_decay, "eps": runtime.adam_epsilon}
-    return spec
+    rule: type[torch.optim.Optimizer] = torch.optim.AdamW
+    options: dict[str, Any] = {}
+    if inner is not None:
+        rule = OPTIMIZERS[inner.name]
+        options = inner.model_dump(exclude_none=True, exclude={"name"})
+    options["lr"] = runtime.learning_rate
+    if rule is torch.optim.AdamW:
+        options |= {"weight_decay": runtime.weight_decay, "eps": runtime.adam_epsilon}
+    return OptimizerSpec(rule, options)

@@ -29,7 +29,7 @@ from mimokit.engine.parallel.optimizer import (
     set_epsilon,
 )
 from mimokit.engine.part_times import StepPart
-from mimokit.engine.replicas.world import Peers
+from mimokit.engine.replicas import Peers
 from mimokit.engine.steps import Step, StepGenerator, loop_watcher
 from mimokit.planning.types import LayoutPlan
 from mimokit.step_kinds import StepKind

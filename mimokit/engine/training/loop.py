@@ -32,8 +32,7 @@ from mimokit.engine.parallel.update import MainGradUpdate, update_of_run
 from mimokit.engine.pipeline.executor import MicrobatchLoss
 from mimokit.engine.pipeline.model import RankModel, build_rank_model
 from mimokit.engine.pipeline.steps import forward_backward_steps
-from mimokit.engine.replicas.update import update_of_replica
-from mimokit.engine.replicas.world import Peers
+from mimokit.engine.replicas import Peers
 from mimokit.engine.steps import Step, StepGenerator, exhaust, observed_by
 from mimokit.engine.training.evaluation import check_validation, emit_evaluation, evaluate
 from mimokit.engine.training.expert_loads import ExpertLoads, with_loads
@@ -59,6 +58,7 @@ from mimokit.planning.checkpoints import (
     folder_of_replica,
     read_checkpoint,
 )
+from mimokit.planning.replicas import strategies
 from mimokit.planning.types import LayoutPlan
 from mimokit.samples import Emit, StepSample
 from mimokit.step_kinds import StepKind
@@ -146,7 +146,9 @@ def prepare(
     begun = 0 if saved is None else saved.step
     model = build_model(plan, config, code.completed(config.runtime))
     model = replace(model, step_numbers=itertools.count(begun))
-    kind = MainGradUpdate if peers is None else update_of_replica(peers, model.modules())
+    kind: Callable[..., MainGradUpdate] = MainGradUpdate
+    if peers is not None:
+        kind = strategies().update_of_replica(peers, model.modules())
     update = update_of_run(config, plan, model.modules(), model.module_to_grid_map, kind)
     data, rank = data_of(source, config), dist.get_rank()
     order, seed = order_of(config, plan, data.train), config.runtime.seed

@@ -26,7 +26,7 @@ from mimokit.engine.parallel.main_weights import (
     whole_gradient,
 )
 from mimokit.engine.parallel.marks import shard_of
-from mimokit.engine.replicas.world import Peers
+from mimokit.engine.replicas import Peers
 from mimokit.engine.steps import exhaust
 from mimokit.engine.training.loop import TrainingState, prepared, training_step
 from mimokit.engine.verify.oracle import OracleStep, Tensors

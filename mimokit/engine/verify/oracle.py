@@ -14,7 +14,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -41,12 +41,12 @@ from mimokit.engine.models.specs import decoder_spec, multimodal_provider
 from mimokit.engine.models.transformer import DTYPES, ModuleBuild, set_precision
 from mimokit.engine.parallel.marks import set_shards
 from mimokit.engine.parallel.optimizer import learning_rate_scheduler, optimizer_spec, set_epsilon
-from mimokit.engine.replicas.one_process import ReplicasInOneProcess
 from mimokit.engine.rounding import nudge_weights
 from mimokit.engine.verify.inner_layers import add_inner_layers
 from mimokit.engine.verify.whole_model import WholeModel
 from mimokit.planning.execution import Dtype
 from mimokit.planning.expert_choices import ExpertChoices, Rerouted
+from mimokit.planning.replicas import strategies
 from mimokit.planning.types import LayoutPlan
 
 Tensors = dict[str, np.ndarray]
@@ -146,13 +146,24 @@ def run_oracle(
     return recorded
 
 
-def _replicas(
-    config: ExperimentConfig, models: Sequence[OneProcess]
-) -> ReplicasInOneProcess | None:
+class ReplicaRules(Protocol):
+    """What replicas exchange, between whole models in one process."""
+
+    def average_gradients(self) -> None:
+        """Average the gradients of a step, if the rule does that."""
+
+    def exchange_weights(self) -> None:
+        """Exchange what is due after a step."""
+
+
+def _replicas(config: ExperimentConfig, models: Sequence[OneProcess]) -> ReplicaRules | None:
     if config.strategy is None:
         return None
     named, cuts = [model.named() for model in models], models[0].model.cuts()
-    return ReplicasInOneProcess(config.strategy, named, cuts, config.runtime.seed)
+    rules: ReplicaRules = strategies().ReplicasInOneProcess(
+        config.strategy, named, cuts, config.runtime.seed
+    )
+    return rules
 
 
 def _build(
@@ -257,7 +268,8 @@ class OneProcess:
         assert batches is not None
         self._batches = batches
         networks = {**config.model.module_architectures, **decoders}
-        self._optimizer = optimizer_spec(config).build(self._groups(networks))
+        spec = optimizer_spec(config)
+        self._optimizer = spec.cls(self._groups(networks), **spec.kwargs)
         self._scheduler = learning_rate_scheduler(self._optimizer, self._runtime)
         self._norm: float | None = None
         self._start = {

@@ -29,7 +29,7 @@ from mimokit.engine.parallel.main_weights import (
     state_shard,
 )
 from mimokit.engine.parallel.marks import is_tied_copy, shard_of
-from mimokit.engine.replicas.world import Peers
+from mimokit.engine.replicas import Peers
 from mimokit.engine.steps import exhaust
 from mimokit.engine.training.loop import TrainingState, prepared, saver_of, training_step
 from mimokit.planning.types import LayoutPlan

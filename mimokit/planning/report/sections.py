@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mimokit.axes import Axis
+from mimokit.planning.replicas import strategies
 from mimokit.planning.report.frames import frame_section
 from mimokit.planning.report.rows import (
     STAGES_SHOWN,
@@ -20,7 +21,6 @@ from mimokit.planning.report.rows import (
     stage_names,
     title,
 )
-from mimokit.planning.report.strategy import strategy_section
 from mimokit.step_kinds import StepKind
 from mimokit.tables import Section
 from mimokit.units import samples_text
@@ -46,7 +46,7 @@ def plan_sections(plan: LayoutPlan, estimates: Estimates) -> Iterator[Section]:
         yield _order_section(plan.pipeline, hues)
     yield from map(frame_section, estimates.frames)
     if plan.replicas is not None:
-        yield strategy_section(plan.replicas, estimates)
+        yield strategies().strategy_section(plan.replicas, estimates)
     yield _rank_section(plan.of_replica(0))
 
 

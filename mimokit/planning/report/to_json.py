@@ -7,8 +7,8 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from mimokit.planning.ranks import DIMENSIONS, ModuleRanks, SampleRange
+from mimokit.planning.replicas import strategies
 from mimokit.planning.report.frames import frames_to_json
-from mimokit.planning.report.strategy import strategy_to_json
 from mimokit.planning.schedule.simulation import BACKWARD_UNITS, FORWARD_UNITS
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def plan_to_json(plan: LayoutPlan, estimates: Estimates) -> dict[str, Any]:
     if estimates.frames:
         content["frames"] = {batch.encoder: frames_to_json(batch) for batch in estimates.frames}
     if plan.replicas is not None:
-        content["strategy"] = strategy_to_json(plan.replicas, estimates)
+        content["strategy"] = strategies().strategy_to_json(plan.replicas, estimates)
     return content
 
 

@@ -18,7 +18,7 @@ from mimokit.engine.parallel.optimizer import (
 )
 from mimokit.engine.parallel.update import MainGradUpdate
 from mimokit.engine.part_times import UNTIMED
-from mimokit.engine.strategies.optim import OptimSpec
+from mimokit.extras.strategies.nodes.optim import OptimSpec
 from tests.layouts import digits_config
 
 

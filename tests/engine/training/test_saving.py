@@ -23,7 +23,7 @@ ONE = {"data_parallel": 1}
 
 
 def _train(plan, config):
-    from mimokit.engine.replicas.world import replica_world
+    from mimokit.engine.replicas import replica_world
     from mimokit.engine.training.loop import train_on_rank
 
     with replica_world(plan) as (own, peers):

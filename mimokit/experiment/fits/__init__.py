@@ -1,1 +1,0 @@
-"""Fits of a torch model under a strategy between nodes, on engines."""

@@ -1,0 +1,96 @@
+"""The live monitor of a fit: nodes that have losses of their own, and no tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from mimokit.analysis import per_iteration
+from mimokit.engine.strategies import FedAvgStrategy
+from mimokit.extras.strategies.fits.run import FitLayout
+from mimokit.samples import ModuleSample, StepSample
+from mimokit_widgets import LiveMonitor
+from mimokit_widgets.live import saved
+from mimokit_widgets.live.rows import STEP
+from tests import seams
+from tests.extras.strategies.fits.in_process import OneNode
+from tests.extras.strategies.fits.nets import places, trainer
+from tests.widgets.fake_run import FakeRun
+
+STEPS, EVERY = 12, 5
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, LiveMonitor]:
+    """A fit of one node, with its monitor."""
+    run = trainer(OneNode()).start(
+        strategy=FedAvgStrategy(), max_steps=STEPS, batch_size=8, minibatch_size=8, val_size=20,
+        val_interval=EVERY, **places(tmp_path_factory.mktemp("fit")),
+    )  # fmt: skip
+    monitor = LiveMonitor(run)
+    result = run.result()
+    monitor.wait()
+    return result, monitor
+
+
+def column(monitor: LiveMonitor, name: str) -> list[Any]:
+    place = 1 + monitor._header["step"].index(name)
+    return [row[place] for row in monitor._rows.history()["rows"] if row[0] == STEP]
+
+
+def test_a_fit_leaves_a_picture_without_tokens(watched: tuple[Any, LiveMonitor]) -> None:
+    monitor = watched[1]
+    assert monitor.status == "finished"
+    assert monitor.sentence.startswith(f"{STEPS} iterations in ")
+    assert monitor._layout_in_words == "fedavg on 1 rank"
+    assert monitor._picture is not None
+    picture = monitor._picture["image/svg+xml"]
+    assert "Samples per second" in picture
+    assert "okens" not in picture
+    assert "model backward" in picture
+
+
+def test_validations_are_shown_with_their_steps(watched: tuple[Any, LiveMonitor]) -> None:
+    """That before the first step belongs to none."""
+    result, monitor = watched
+    table = result.validation.set_index("step")["local_loss"]
+    shown = dict(zip(column(monitor, "iteration"), column(monitor, "validation_loss"), strict=True))
+    known = {1 + step: loss for step, loss in shown.items() if loss is not None}
+    assert list(known) == [5, 10, 12]
+    assert known == pytest.approx({step: table[step] for step in known}, rel=1e-5)
+
+
+def test_passes_of_the_model_have_times(watched: tuple[Any, LiveMonitor]) -> None:
+    monitor = watched[1]
+    assert all(seconds > 0 for seconds in column(monitor, "model_forward_time"))
+    assert {phase["name"] for phase in monitor._phases} >= {"model forward", "model backward"}
+
+
+def test_the_loss_is_the_mean_of_the_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[pd.DataFrame] = []
+    monkeypatch.setattr(seams.TRAINING_CHART, lambda steps, *_: drawn.append(steps))
+    monkeypatch.setattr(seams.BUNDLE_OF_CHART, lambda chart: {})
+    run = FakeRun(2)
+    run.plan = FitLayout("diloco", 2)  # type: ignore[assignment]
+    monitor = LiveMonitor(run)
+    run.give(
+        [
+            StepSample(
+                step,
+                0.1,
+                loss=1.0 + 2 * node,
+                rank=node,
+                replica=node,
+                modules={"model": ModuleSample()},
+            )
+            for step in range(2)
+            for node in range(2)
+        ]
+    )
+    assert monitor._header["over"]["loss"] == "replicas"
+    run.end()
+    monitor.wait()
+    assert list(per_iteration(drawn[0])["loss"]) == [2.0] * 2
+    assert saved.PICTURE not in (monitor._picture or {})
