@@ -1360,7 +1360,7 @@ OUTER = {"name": "sgd", "lr": 0.7, "momentum": 0.9, "nesterov": True}
 SGD = {"inner_optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9}}
 RMSPROP = {"inner_optimizer": {"name": "rmsprop", "weight_decay": 0.01}}
 ADAGRAD = {"inner_optimizer": {"name": "adagrad", "lr": 0.01}}
-MASKS = {"p_sparta": 0.3, "delay": 1, "fault_rate": 0.3, "index_selector": "partitioned"}
+MASKS = {"p_sparta": 0.3, "delay": 1, "fault_rate": 0.3}
 
 
 def with_strategy(config: ExperimentConfig, **strategy: Any) -> ExperimentConfig:
@@ -1408,8 +1408,6 @@ def _replicas() -> Iterator[WholeRun]:
     for name, layout, strategy in (
         ("diloco, shared states", states, {"name": "diloco", "H": 2, "outer_optimizer": OUTER}),
         ("fedavg, full shards", layers, {"name": "fedavg", "H": 2}),
-        ("simple_reduce, shared states", states, {"name": "simple_reduce"}),
-        ("simple_reduce, full shards", layers, {"name": "simple_reduce"}),
     ):
         yield WholeRun("replicas", name, _ReplicasOf(layout, {"replicas": 2, **strategy}), 4)
     in_bf16 = partial(in_precision, states, "bf16")

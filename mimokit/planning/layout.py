@@ -167,7 +167,7 @@ def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> Lay
             {name: execution.virtual_stages for name, execution in executions.items()},
             config.runtime.pipeline_order,
         ),
-        replicas=plan_replicas(config, modules, executions, world.world_size),
+        replicas=plan_replicas(config, modules, world.world_size),
     )
 
 

@@ -10,7 +10,6 @@ from types import ModuleType
 from mimokit.config import ExperimentConfig, StrategyConfig
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.extra_rooms import MissingRoomError, import_extra
-from mimokit.planning.execution import ModuleExecution
 from mimokit.planning.ranks import ModuleRanks
 from mimokit.units import counted, span_text
 
@@ -185,21 +184,19 @@ class ReplicaPlan:
 def plan_replicas(
     config: ExperimentConfig,
     modules: Mapping[str, ModuleRanks],
-    executions: Mapping[str, ModuleExecution],
     layout_ranks: int,
 ) -> ReplicaPlan | None:
     """Plan the replicas of a layout; None: the config has no strategy.
 
     Args:
         modules: the ranks of each module in one replica.
-        executions: how they compute each module.
 
     Raises:
         ConfigError: groups do not suit the replicas, or the room of strategies is not installed.
     """
     if config.strategy is None:
         return None
-    plan: ReplicaPlan = strategies().planned(config, modules, executions, layout_ranks)
+    plan: ReplicaPlan = strategies().planned(config, modules, layout_ranks)
     return plan
 
 

@@ -162,3 +162,10 @@ def test_optimizers_take_what_their_classes_in_torch_take() -> None:
         known = inspect.signature(OptimSpec.from_string(name).cls).parameters
         fields = set(OptimizerConfig.model_fields) - {"name"}
         assert set(taken) == fields & set(known), name
+
+
+def test_whole_gradients_are_averaged_next_to_no_shards() -> None:
+    content = of({"name": "simple_reduce", "replicas": 2})
+    put(content, "model.module_parallelisms.images.use_distributed_optimizer", True)
+    sentence = only(problems(content)).sentence
+    assert "use_distributed_optimizer is true, and strategy.name is simple_reduce" in sentence

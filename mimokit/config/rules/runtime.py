@@ -8,6 +8,7 @@ from mimokit.config.errors import ConfigError, Problem
 from mimokit.config.messages import problem_at
 from mimokit.config.parallelism import LARGEST_WORLD
 from mimokit.config.rules.context import ValidationContext
+from mimokit.config.rules.facts import size_path
 from mimokit.config.runtime import (
     FRAME_PARALLEL,
     MODE_OF_SCHEDULE,
@@ -146,6 +147,8 @@ def strategy_problems(context: ValidationContext) -> Iterator[Problem]:
     except ConfigError as error:
         yield from error.problems
     yield from _between_nodes_alone(strategy)
+    if strategy.name == "simple_reduce":
+        yield from _without_shards(context)
     yield from _world(context, strategy.replicas)
 
 
@@ -164,6 +167,19 @@ def _between_nodes_alone(strategy: StrategyConfig) -> Iterator[Problem]:
                 "there, without a codec and with any other optimizer."
             )
             yield Problem("strategy", field, value, sentence)
+
+
+def _without_shards(context: ValidationContext) -> Iterator[Problem]:
+    """Yield modules whose ranks share states of the optimizer next to averaged gradients."""
+    for name, sizes in context.model.module_parallelisms.items():
+        for field in ("use_distributed_optimizer", "use_megatron_fsdp"):
+            if getattr(sizes, field):
+                sentence = (
+                    f"{field} is true, and strategy.name is simple_reduce, which averages whole "
+                    "gradients; use data_parallel with num_distributed_optimizer_instances instead "
+                    "of replicas, or another strategy."
+                )
+                yield problem_at(size_path(name, field), True, sentence, None)
 
 
 def _world(context: ValidationContext, replicas: int) -> Iterator[Problem]:

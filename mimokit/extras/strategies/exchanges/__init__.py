@@ -8,7 +8,7 @@ from mimokit.extras.strategies.exchanges.plan import (
     plan_strategy,
 )
 from mimokit.extras.strategies.exchanges.rules import Rule
-from mimokit.extras.strategies.exchanges.shards import fragments_of
+from mimokit.extras.strategies.exchanges.shapes import fragments_of
 from mimokit.extras.strategies.exchanges.sizes import sent_bytes
 
 __all__ = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +16,7 @@ from mimokit.config.errors import ConfigError, Problem
 from mimokit.config.strategy import StrategyConfig
 from mimokit.extras.strategies.exchanges.draws import Groups, Indices
 from mimokit.extras.strategies.exchanges.rules import Rule, rules_of
-from mimokit.extras.strategies.exchanges.shards import Holding, Shapes, shapes_of_size
+from mimokit.extras.strategies.exchanges.shapes import Shapes, shapes_of_size
 from mimokit.extras.strategies.exchanges.sizes import sent_bytes
 
 Bytes = NDArray[np.float64]
@@ -63,30 +63,22 @@ class StrategyPlan:
         shapes: of the whole tensors that train, by name, in the order of the model.
         seed: of islands, masks and faults.
         element_bytes: of an entry on its way: 4, or 8 for models in fp64.
-        held: what the nodes have of the tensors; None: all of them whole.
-        gradients: how many numbers they have of the reduced gradients; None: one per entry.
     """
 
     config: StrategyConfig
     shapes: Shapes
     nodes: int
     seed: int = 42
-    element_bytes: int = field(default=4)
-    held: Holding | None = field(default=None, repr=False)
-    gradients: int | None = None
+    element_bytes: int = 4
 
     @cached_property
     def rules(self) -> tuple[Rule, ...]:
         """What is exchanged, in the order within a step."""
-        sizes = (self.nodes, self.seed, self.element_bytes)
-        held = None if self.held is None else dict(self.held)
-        return rules_of(self.config, dict(self.shapes), *sizes, held, self.gradients)
+        return rules_of(self.config, dict(self.shapes), self.nodes, self.seed, self.element_bytes)
 
     @property
     def entries(self) -> int:
         """Entries of all tensors that the nodes have."""
-        if self.held is not None:
-            return sum(shard.entries for _, shard in self.held)
         return sum(math.prod(shape) for _, shape in self.shapes)
 
     def begins(self, step: int, rule: int | None = None) -> tuple[Exchange, ...]:
@@ -162,8 +154,6 @@ def plan_strategy(
     seed: int = 42,
     *,
     element_bytes: int = 4,
-    held: Holding | None = None,
-    gradients: int | None = None,
 ) -> StrategyPlan:
     """Plan what nodes exchange; see `StrategyPlan` for the arguments, equal on all nodes.
 
@@ -175,7 +165,7 @@ def plan_strategy(
         sentence = f"The seed is {seed}; it must be at least 0."
         raise ConfigError([Problem("strategy", "seed", seed, sentence)])
     pairs = tuple((name, tuple(shape)) for name, shape in shapes.items())
-    return StrategyPlan(config, pairs, nodes, seed, element_bytes, held, gradients)
+    return StrategyPlan(config, pairs, nodes, seed, element_bytes)
 
 
 def plan_of_size(

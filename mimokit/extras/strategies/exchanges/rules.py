@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mimokit.architecture.tensor_cut import Shape
 from mimokit.config.strategy import StrategyConfig
 from mimokit.extras.strategies.exchanges.draws import Grouping, Masks, left_out
-from mimokit.extras.strategies.exchanges.shards import HeldShard, fragments_of
+from mimokit.extras.strategies.exchanges.shapes import fragments_of
 from mimokit.extras.strategies.exchanges.sizes import (
     Operation,
     demo_bytes,
@@ -37,7 +37,7 @@ class Rule:
         late: steps between taking values and writing the result.
         payload: bytes that a node gives to the collective.
         masks: which entries; None: all.
-        deviation: standard deviation of the payload, where masks are random or are cut.
+        deviation: standard deviation of the payload, where masks are random.
         fault_rate: probability that an exchange is left out.
     """
 
@@ -88,19 +88,13 @@ def rules_of(
     nodes: int,
     seed: int,
     element_bytes: int,
-    held: Mapping[str, HeldShard] | None = None,
-    gradients: int | None = None,
 ) -> Rules:
     """Return the rules of a strategy, in their order within a step.
 
     Args:
-        shapes: of the tensors that train, by name: of whole tensors.
-        held: what the nodes have of the tensors; None: all of them whole.
-        gradients: how many numbers they have of the reduced gradients; None: one per entry.
+        shapes: of the tensors that train, by name.
     """
-    if held is None:
-        held = {name: HeldShard(shape, math.prod(shape)) for name, shape in shapes.items()}
-    makers = _Makers(config, shapes, nodes, seed, element_bytes, held, gradients)
+    makers = _Makers(config, shapes, nodes, seed, element_bytes)
     rules: Rules = getattr(makers, config.name)()
     return rules
 
@@ -114,14 +108,9 @@ class _Makers:
     nodes: int
     seed: int
     element_bytes: int
-    held: Mapping[str, HeldShard]
-    gradients: int | None
 
     def simple_reduce(self) -> Rules:
-        rule = self._whole("gradients", 1)
-        if self.gradients is None:
-            return (rule,)
-        return (replace(rule, payload=_always(self.element_bytes * self.gradients)),)
+        return (self._whole("gradients", 1),)
 
     def fedavg(self) -> Rules:
         rule = self._whole("weights", self.config.H, offset=self.config.sync_offset)
@@ -191,23 +180,15 @@ class _Makers:
     def _sparse(self, delay: int, fault_rate: float) -> Rule:
         config, size = self.config, self.element_bytes
         masks = Masks(config.index_selector, config.p_sparta, self.seed)
-        whole = np.array([math.prod(self.shapes[name]) for name in self.held], np.int64)
-        real = np.array([shard.real for shard in self.held.values()], np.int64)
-        random = config.index_selector == "random"
-        share = real / np.maximum(1, whole)
+        entries = np.array([math.prod(shape) for shape in self.shapes.values()], np.int64)
+        total, random = float(entries.sum()), config.index_selector == "random"
 
         def payload(number: int, members: int) -> float:
             if random:
-                return float(size * config.p_sparta * real.sum())
-            return float(size * (masks.counts(whole, number) * share).sum())
+                return size * config.p_sparta * total
+            return float(size * masks.counts(entries, number).sum())
 
-        if random:
-            variance = float(real.sum()) * config.p_sparta * (1 - config.p_sparta)
-        else:
-            # Where the entries of a whole tensor's mask fall among its shards is random.
-            counts = masks.counts(whole, 0)
-            spread = share * (1 - share) * (whole - counts) / np.maximum(1, whole - 1)
-            variance = float((counts * spread).sum())
+        variance = total * config.p_sparta * (1 - config.p_sparta) if random else 0.0
 
         return replace(
             self._whole("sparse weights", config.sparta_interval),
@@ -220,7 +201,7 @@ class _Makers:
         )
 
     def _entries(self, names: Mapping[str, Shape] | tuple[str, ...]) -> int:
-        return sum(self.held[name].entries for name in names if name in self.held)
+        return sum(math.prod(self.shapes[name]) for name in names)
 
     def _all(self) -> Grouping:
         return Grouping(self.nodes, self.nodes, self.seed)

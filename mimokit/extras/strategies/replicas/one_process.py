@@ -12,7 +12,7 @@ import torch
 
 from mimokit.architecture.tensor_cut import TensorCut
 from mimokit.config import StrategyConfig
-from mimokit.extras.strategies.exchanges.shards import in_order
+from mimokit.extras.strategies.exchanges.shapes import in_order
 from mimokit.extras.strategies.nodes.buckets import Shard
 from mimokit.extras.strategies.nodes.modules import Summed, SummedModule
 from mimokit.extras.strategies.replicas.update import communicating, strategy_of

@@ -10,8 +10,7 @@ from typing import Any
 
 from mimokit.config import ExperimentConfig
 from mimokit.extras.strategies.exchanges.plan import Exchange, StrategyPlan, plan_strategy
-from mimokit.extras.strategies.replicas.shards import TrainedShards, trained_shards
-from mimokit.planning.execution import ModuleExecution
+from mimokit.extras.strategies.replicas.trained import trained_entries
 from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.replicas import ReplicaPlan
 
@@ -24,10 +23,10 @@ class ExchangingReplicas(ReplicaPlan):
     """Replicas of a layout, and what their ranks exchange.
 
     Attributes:
-        shards: what each rank of the layout trains.
+        entries: numbers that each rank of the layout trains, and exchanges.
     """
 
-    shards: TrainedShards = field(repr=False)
+    entries: tuple[int, ...] = field(repr=False)
     steps: int
     seed: int
 
@@ -35,35 +34,19 @@ class ExchangingReplicas(ReplicaPlan):
         # Rules hold functions, which pickle cannot take; they are made again.
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
-    @cached_property
-    def entries(self) -> tuple[int, ...]:
-        """Numbers that each rank of the layout trains."""
-        each = {key: plan.entries for key, plan in self._plans.items()}
-        return tuple(each[self._key(rank)] for rank in range(self.layout_ranks))
-
     def plan_of(self, rank: int) -> StrategyPlan:
-        """Return what a rank of the layout exchanges; nodes of the plan are replicas."""
-        return self._plans[self._key(rank)]
+        """Return what a rank of the layout exchanges; nodes of the plan are replicas.
 
-    def _key(self, rank: int) -> tuple[int, int | None]:
-        return id(self.shards.ranks[rank]), self._gradients(rank)
-
-    def _gradients(self, rank: int) -> int | None:
-        return self.shards.gradients[rank] if self.config.averages_gradients else None
+        All numbers count as one tensor: between replicas of a layout rules work entry by entry.
+        """
+        return self._plans[self.entries[rank]]
 
     @cached_property
-    def _plans(self) -> Mapping[tuple[int, int | None], StrategyPlan]:
-        whole, sizes = dict(self.shards.whole), (self.replicas, self.seed)
-        different = {self._key(rank): rank for rank in range(self.layout_ranks)}
+    def _plans(self) -> Mapping[int, StrategyPlan]:
+        sizes = self.replicas, self.seed
         return {
-            key: plan_strategy(
-                self.config,
-                whole,
-                *sizes,
-                held=self.shards.ranks[rank],
-                gradients=self._gradients(rank),
-            )
-            for key, rank in different.items()
+            entries: plan_strategy(self.config, {"weights": (entries,)}, *sizes)
+            for entries in dict.fromkeys(self.entries)
         }
 
     def exchanges(self, rank: int) -> tuple[Exchange, ...]:
@@ -104,15 +87,11 @@ class ExchangingReplicas(ReplicaPlan):
 
 
 def planned(
-    config: ExperimentConfig,
-    modules: Mapping[str, ModuleRanks],
-    executions: Mapping[str, ModuleExecution],
-    layout_ranks: int,
+    config: ExperimentConfig, modules: Mapping[str, ModuleRanks], layout_ranks: int
 ) -> ExchangingReplicas:
     """Plan the exchanges of replicas; see `mimokit.planning.replicas.plan_replicas`."""
     assert config.strategy is not None
-    shards = trained_shards(config, modules, executions, layout_ranks)
-    runtime = config.runtime
+    entries, runtime = trained_entries(config, modules, layout_ranks), config.runtime
     return ExchangingReplicas(
-        config.strategy, layout_ranks, shards, runtime.num_iterations, runtime.seed
+        config.strategy, layout_ranks, entries, runtime.num_iterations, runtime.seed
     )

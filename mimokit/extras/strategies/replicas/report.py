@@ -29,10 +29,7 @@ def strategy_section(plan: ExchangingReplicas, estimates: Estimates) -> Section:
     rows: list[tuple[str, ...]] = []
     kept = estimates.strategy_bytes
 
-    def sizes(rank: int) -> tuple[int, int | None]:
-        return plan.entries[rank], plan.plan_of(rank).gradients
-
-    for (entries, _), same in groupby(range(plan.layout_ranks), sizes):
+    for entries, same in groupby(range(plan.layout_ranks), plan.entries.__getitem__):
         ranks = list(same)
         row = (
             span_text(ranks),

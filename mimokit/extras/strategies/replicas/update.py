@@ -26,7 +26,7 @@ from mimokit.engine.parallel import (
 )
 from mimokit.engine.replicas import Peers
 from mimokit.engine.steps import Step, StepGenerator
-from mimokit.extras.strategies.exchanges.shards import in_order
+from mimokit.extras.strategies.exchanges.shapes import in_order
 from mimokit.extras.strategies.nodes import communicate
 from mimokit.extras.strategies.nodes.buckets import Bucket, Shard
 from mimokit.extras.strategies.nodes.modules import CommunicateOptimizeStrategy, SummedModule, under

@@ -11,6 +11,7 @@ import pytest
 import mimokit
 from mimokit.architecture.from_config import model_of_config
 from mimokit.config import ConfigError, ExperimentConfig, StrategyConfig
+from mimokit.extras.strategies.exchanges.shapes import in_order
 from mimokit.planning.types import LayoutPlan
 from tests.planning.layouts import layout, sizes
 
@@ -155,3 +156,8 @@ def test_hosts_without_room_or_replicas_are_rejected(
         config.strategy = None
     with pytest.raises(ConfigError, match=sentence):
         mimokit.plan(config, hosts=hosts)
+
+
+def test_parts_of_a_model_have_one_order() -> None:
+    names = ["b.layers.10.w", "b.layers.9.w", "a.x"]
+    assert list(in_order(dict.fromkeys(names, (1,)))) == ["a.x", "b.layers.9.w", "b.layers.10.w"]

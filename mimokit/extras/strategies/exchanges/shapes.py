@@ -1,13 +1,12 @@
-"""Names and shapes of the tensors that a strategy exchanges, whole or in shards."""
+"""Names and shapes of the tensors that a strategy exchanges."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from mimokit.architecture.tensor_cut import Shape, TensorShard
+from mimokit.architecture.tensor_cut import Shape
 from mimokit.config import StrategyConfig
 
 
@@ -54,31 +53,6 @@ def _layer(name: str) -> tuple[str, ...] | None:
     first = next((place for place, part in enumerate(parts) if part.isdigit()), None)
     return None if first is None else tuple(parts[: first + 1])
 
-
-@dataclass(frozen=True, slots=True)
-class HeldShard:
-    """The size of a tensor's shard on a rank, which several ranks have in common.
-
-    Attributes:
-        real: its entries without padding.
-    """
-
-    shape: Shape
-    real: int
-
-    @classmethod
-    def of(cls, shard: TensorShard) -> HeldShard:
-        """Return the size of a shard."""
-        return cls(shard.shape, shard.entries)
-
-    @property
-    def entries(self) -> int:
-        """Entries of the shard, with padding."""
-        return math.prod(self.shape)
-
-
-Holding = tuple[tuple[str, HeldShard], ...]
-"""Name and shard of each tensor that trains on a rank."""
 
 Shapes = tuple[tuple[str, Shape], ...]
 
