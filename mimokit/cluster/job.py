@@ -155,6 +155,8 @@ class Job:
             while not self._leaves:
                 time.sleep(POLL_SECONDS)
                 number, run_id = self._current
+                if self.rank == 0:
+                    self.check()  # also once the run has failed: others hear of a death first
                 if self._store.check([f"abort/{number}"]):
                     self._session.abort(run_id)
                     time.sleep(REPEAT_SECONDS)
@@ -223,6 +225,7 @@ class Job:
 
     def give_up(self, reason: str) -> None:
         """The job ends: end the run with what is known."""
+        self.check()  # a death is why jobs mostly end
         run, self._lost = self._run, self._lost or f"{reason}; {ENDS}"
         if run is not None and not run.done:
             run.give_up(self._lost)
