@@ -91,10 +91,11 @@ def _windows() -> ExperimentConfig:
 
 
 def _adapter() -> ExperimentConfig:
+    """Return a builder's encoder and an adapter, which alone train before a language model."""
     config = with_adapter(apart_config(ONE, ONE, 2), ONE)
     config.data.seq_length = config.model.get_architecture(LANGUAGE).seq_length = TOKENS
     own = {"builder": "tests.experiment.own_encoder:PatchEncoder"}
-    learned = {"position_embedding_type": "learned_absolute"}
+    learned = {"position_embedding_type": "learned_absolute", "frozen": True}
     return _with(config, images=own, **{LANGUAGE: learned})
 
 

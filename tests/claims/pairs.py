@@ -23,8 +23,8 @@ FEATURES = (
     "qk_layernorm", "position_embedding_type (learned)", "position_embedding_type interpolated",
     "rope_scaling", "mrope_section", "any_image_size", "keep_class_token", "pooling_head",
     "projector.deepstack_layers", "modal_type text", "mel_bins", "modal_type rows", "text decoder",
-    "decoder of items", "topology (several receivers)", "frozen (in part)", "builder", "optimizer",
-    "pack_sequences_in_batch", "patch_type", "sample_order balanced",
+    "decoder of items", "topology (several receivers)", "frozen (all)", "frozen (in part)",
+    "builder", "optimizer", "pack_sequences_in_batch", "patch_type", "sample_order balanced",
 )  # fmt: skip
 WAYS = (
     "recompute_granularity selective", "recompute_granularity full", "use_distributed_optimizer",

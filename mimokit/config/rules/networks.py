@@ -14,26 +14,22 @@ from mimokit.config.rules.roles import ENCODERS, VISION, Role, role_of
 from mimokit.units import counted
 
 _OF_LATENT_ATTENTION = (
-    "kv_lora_rank",
-    "qk_head_dim",
-    "qk_pos_emb_head_dim",
-    "v_head_dim",
-    "q_lora_rank",
-)
-_OF_EXPERTS = (
-    "moe_router_topk",
-    "moe_ffn_hidden_size",
-    "moe_shared_expert_intermediate_size",
-    "first_k_dense_replace",
-    "moe_router_enable_expert_bias",
-    "moe_router_bias_update_rate",
-    "moe_shared_expert_gate",
-    "moe_router_pre_softmax",
-    "moe_router_load_balancing_type",
-    "moe_aux_loss_coeff",
-    "moe_z_loss_coeff",
-    "moe_expert_capacity_factor",
-)
+    "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim", "q_lora_rank",
+)  # fmt: skip
+_LED_BY = {
+    "multi_latent_attention": _OF_LATENT_ATTENTION,
+    "num_moe_experts": (
+        "moe_router_topk", "moe_ffn_hidden_size", "moe_shared_expert_intermediate_size",
+        "first_k_dense_replace", "moe_router_enable_expert_bias", "moe_router_pre_softmax",
+        "moe_router_load_balancing_type", "moe_aux_loss_coeff", "moe_z_loss_coeff",
+        "moe_expert_capacity_factor",
+    ),
+    "moe_shared_expert_intermediate_size": ("moe_shared_expert_gate",),
+    "moe_router_enable_expert_bias": ("moe_router_bias_update_rate",),
+    "window_size": ("full_attention_layers",),
+    "mrope_section": ("mrope_interleaved",),
+}  # fmt: skip
+"""Field -> those that say nothing without it."""
 
 
 def network_problems(context: ValidationContext) -> Iterator[Problem]:
@@ -44,17 +40,10 @@ def network_problems(context: ValidationContext) -> Iterator[Problem]:
         if network.modality == "vision":
             yield from _image_problems(name, network)
         yield from _head_problem(context, name, network)
-        yield from _together(name, network, "multi_latent_attention", _OF_LATENT_ATTENTION)
-        yield from _together(name, network, "num_moe_experts", _OF_EXPERTS)
-        if network.num_moe_experts is not None:
-            shared = "moe_shared_expert_intermediate_size"
-            yield from _together(name, network, shared, ("moe_shared_expert_gate",))
-            rate = ("moe_router_bias_update_rate",)
-            yield from _together(name, network, "moe_router_enable_expert_bias", rate)
+        for leader, fields in _LED_BY.items():
+            yield from _together(name, network, leader, fields)
         yield from _latent(name, network)
         yield from _numbers(name, network)
-        yield from _together(name, network, "window_size", ("full_attention_layers",))
-        yield from _together(name, network, "mrope_section", ("mrope_interleaved",))
         yield from _positions(context, name, network)
         if context.is_valid("model.llm_module_name", "model.topology"):
             yield from _in_place(name, network, role_of(context.model, name, network))
