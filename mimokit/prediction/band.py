@@ -15,7 +15,7 @@ from mimokit.prediction.step_time import System
 DENSE, EXPERTS = 0.07, 0.12
 """Relative error that 80 % of the rows of left-out families stay within, GPT-OSS among them."""
 CPU = 0.25
-"""The same of 13 small layouts on the cores of one host, calibrated before: 80 % within 0.21."""
+"""The same of small layouts on the cores of one host: of 13, twice, 80 % stay within 0.20."""
 UNKNOWN_RECIPE, OUTSIDE = 1.4, 1.5
 """Times the band: with the defaults instead of recipes, 80 % stay within 0.09 and 0.16; where whole
 GPU generations are left out, 80 % stay within 0.10 and 0.15."""
