@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mimokit.architecture import LanguageModel, MultimodalModel, load_model
+from mimokit.architecture import load_model
 from mimokit.architecture.parallel_sizes import RECOMPUTE_FULL, ParallelSizes
 from mimokit.config.errors import ConfigError
 from mimokit.config.recipe import RecipeConfig
@@ -21,18 +21,13 @@ from mimokit.prediction.layout import in_first_stage
 from mimokit.prediction.step_time import System, load_software
 from mimokit.prediction.step_time.collectives import bandwidth
 from mimokit.prediction.step_time.layer import layer_time
+from tests.prediction.shipped import language_model, llava
 from tests.rows import rows
 
 H100 = load_hardware("h100")
 WORKLOAD = Workload(2048, 64, inputs={"images": EncoderInput(577)})
 HIGHEST_SHARE = 0.83
 """Of peak arithmetic that any product of a layer reaches (docs/predictor.md)."""
-
-
-def llava() -> MultimodalModel:
-    model = load_model("llava-1.5-7b")
-    assert isinstance(model, MultimodalModel)
-    return model
 
 
 def predicted(
@@ -95,8 +90,7 @@ def test_a_prediction_made_by_hand_cannot_be_explained() -> None:
 
 def test_tensor_parallelism_costs_its_ring_time_with_many_tokens() -> None:
     """The products, norms and scores of both ranks take as long as those of one."""
-    net = load_model("llama-3-8b")
-    assert isinstance(net, LanguageModel)
+    net = language_model("llama-3-8b")
     software = replace(load_software("megatron-bridge"), tensor_overlap="none")
     system, tokens, t = System(H100, software), 2.0**20, 2
     alone, cut = (
@@ -168,8 +162,7 @@ SLOWEST_SHARE, LONGEST_LAUNCH = 0.3, 100e-6
 def test_no_line_takes_longer_than_its_operations_bytes_launches_and_messages(
     name: str, own: ParallelSizes
 ) -> None:
-    model = load_model(name)
-    assert isinstance(model, LanguageModel)
+    model = language_model(name)
     if model.net.moe is None:
         own = replace(own, expert=1)
     layout = Layout("homogeneous", {name: own})

@@ -33,19 +33,18 @@ from benchmarks.prediction.rows import (
 )
 from benchmarks.prediction.score import Order, orders, predictions, scores
 from benchmarks.prediction.tables import MODELS, DataError
-from mimokit.architecture import LanguageModel, load_model
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.transformer import LatentAttention
 from mimokit.config.recipe import RecipeConfig
 from mimokit.prediction.step_time.constants import on_bound
+from tests.prediction.shipped import language_model
 
 LAYOUTS = [ParallelSizes(t, p, data=32 // (t * p)) for t, p in ((1, 1), (2, 2), (4, 2), (8, 1))]
 
 
 def measured(factors: list[float]) -> list[Measured]:
     """Return runs that took a multiple of what is predicted."""
-    model = load_model("qwen2.5-7b")
-    assert isinstance(model, LanguageModel)
+    model = language_model("qwen2.5-7b")
     rows = [
         Measured(
             "published-performance", "one workload", model, "h100", "megatron-bridge", "bf16",

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mimokit.architecture import LanguageModel, MixtureOfExperts, Transformer, load_model
+from mimokit.architecture import MixtureOfExperts, Transformer
 from mimokit.architecture.layer_work.collectives import layer_collectives
 from mimokit.architecture.layer_work.products import (
     INNER,
@@ -31,6 +31,7 @@ from mimokit.prediction.step_time.layer import layer_terms, layer_time
 from mimokit.prediction.step_time.products import product_seconds
 from mimokit.prediction.step_time.recipe import Recipe
 from mimokit.prediction.step_time.system import HALF
+from tests.prediction.shipped import language_model
 from tests.prediction.test_calibration import Machine
 from tests.rows import rows
 
@@ -126,8 +127,7 @@ def test_products_of_four_bits_and_experts_are_not_in_pieces() -> None:
 
 def test_products_visit_all_weights_once() -> None:
     for name in ("llama-3-8b", "qwen3-30b-a3b", "deepseek-v3"):
-        model = load_model(name)
-        assert isinstance(model, LanguageModel)
+        model = language_model(name)
         for moe in (None, model.net.moe):
             found = layer_products(model.net, moe, ParallelSizes(1))
             halves = layer_products(model.net, moe, ParallelSizes(2))
@@ -182,8 +182,7 @@ def test_adding_gradients_hides_in_products_and_not_where_weights_are_sharded() 
 
 
 def test_a_frozen_model_computes_no_gradients_of_weights() -> None:
-    model = load_model("llama-3-8b")
-    assert isinstance(model, LanguageModel)
+    model = language_model("llama-3-8b")
     model = replace(model, vocab=128)  # logits and their loss count too
     system = System(H100, BRIDGE, "bf16")
     trained, frozen = (

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from mimokit.architecture import LanguageModel, MultimodalModel, Transformer, load_model
+from mimokit.architecture import LanguageModel, Transformer
 from mimokit.architecture.layer_work.saved import layer_activations
 from mimokit.architecture.parallel_sizes import RECOMPUTE_FULL, RECOMPUTE_SELECTIVE, ParallelSizes
 from mimokit.architecture.parameters_on_rank import rank_parameters
@@ -32,6 +32,7 @@ from mimokit.prediction.memory import (
     total_bytes,
 )
 from mimokit.prediction.step_time import System, load_software
+from tests.prediction.shipped import language_model, llava
 from tests.rows import rows
 
 GIB = 2**30
@@ -160,8 +161,7 @@ def interleaved(
 
 
 def test_an_encoder_in_front_of_chunks_holds_twice_as_many() -> None:
-    model = load_model("llava-1.5-7b")
-    assert isinstance(model, MultimodalModel)
+    model = llava()
     held = {}
     for chunks in (1, 2):
         own = ParallelSizes(2, 4, chunks, data=2)
@@ -174,8 +174,7 @@ def test_an_encoder_in_front_of_chunks_holds_twice_as_many() -> None:
 
 
 def test_a_shallow_encoder_waits_for_the_deepest() -> None:
-    model = load_model("llava-1.5-7b")
-    assert isinstance(model, MultimodalModel)
+    model = llava()
     second = replace(model.branches[0], name="more")
     both = replace(model, branches=(model.branches[0], second))
     held = {}
@@ -195,8 +194,7 @@ def test_a_shallow_encoder_waits_for_the_deepest() -> None:
 
 def test_weights_in_8_bits() -> None:
     """Matrices of layers alone: embedding, output layer and norms stay in 16 bits."""
-    model = load_model("llama-3-8b")
-    assert isinstance(model, LanguageModel)
+    model = language_model("llama-3-8b")
     sizes = ParallelSizes(2, data=2)
     plain = stage_memory(model, sizes, 4096, 8, 0)["weights"]
     short = stage_memory(model, sizes, 4096, 8, 0, storage=Storage(2, 1.0, 1.0))["weights"]
@@ -234,8 +232,7 @@ def test_who_keeps_weights_in_8_bits() -> None:
     ):
         system = System(h100, load_software(software), precision)
         assert system.storage.matrix_weight == each
-    mixture = load_model("qwen3-30b-a3b")
-    assert isinstance(mixture, LanguageModel)
+    mixture = language_model("qwen3-30b-a3b")
     eight = System(h100, load_software("megatron-bridge"), "fp8").storage
     found = stage_memory(mixture, ParallelSizes(expert=8, data=8), 4096, 8, 0, storage=eight)
     half = stage_memory(mixture, ParallelSizes(expert=8, data=8), 4096, 8, 0)
@@ -283,8 +280,7 @@ def test_full_recompute_keeps_the_inputs() -> None:
 
 @rows("name", "llama-3-70b", "deepseek-v2", "qwen3-30b-a3b")
 def test_stages_hold_the_whole_model_together(name: str) -> None:
-    model = load_model(name)
-    assert isinstance(model, LanguageModel)
+    model = language_model(name)
     for pipeline in (1, 2, 4):
         held = [
             rank_parameters(model, ParallelSizes(pipeline=pipeline), i) for i in range(pipeline)
@@ -296,8 +292,7 @@ def test_stages_hold_the_whole_model_together(name: str) -> None:
 
 
 def test_an_array_of_layouts_is_each_of_them() -> None:
-    model = load_model("qwen3-30b-a3b")
-    assert isinstance(model, LanguageModel)
+    model = language_model("qwen3-30b-a3b")
     tensor, pipeline = np.array([1, 2, 4]), np.array([1, 2, 4])
     many = ParallelSizes(tensor, pipeline, expert=4, data=8, micro_batch=2)
     together = total_bytes(stage_memory(model, many, 4096, 16, 0))
@@ -307,8 +302,7 @@ def test_an_array_of_layouts_is_each_of_them() -> None:
 
 
 def test_a_frozen_encoder_holds_its_weights() -> None:
-    model = load_model("llava-1.5-7b")
-    assert isinstance(model, MultimodalModel)
+    model = llava()
     branch = model.branches[0]
     parts = stage_memory(branch, ParallelSizes(data=8), 577, 1, 0, frozen=True)
     assert float(total_bytes(parts)) == 2 * branch.parameters
@@ -316,8 +310,7 @@ def test_a_frozen_encoder_holds_its_weights() -> None:
 
 def test_a_frozen_language_model_passes_gradients_to_its_encoder() -> None:
     """Neither gradients nor optimizer; of activations what the gradient of its input takes."""
-    model = load_model("llava-1.5-7b")
-    assert isinstance(model, MultimodalModel)
+    model = llava()
     sizes, name = ParallelSizes(data=8), model.language.name
     layout = Layout("colocated", {"images": sizes, name: sizes})
     frozen = Workload(2048, 64, frozen=frozenset({name}))
@@ -352,8 +345,7 @@ def test_all_rows_of_korthikantis_table_2(
 
 
 def test_a_colocated_encoder_holds_every_micro_batch() -> None:
-    model = load_model("llava-1.5-7b")
-    assert isinstance(model, MultimodalModel)
+    model = llava()
     branch, sizes = model.branches[0], ParallelSizes(data=8)
     pipelined = stage_memory(branch, sizes, 577, 16, 0)
     colocated = stage_memory(branch, sizes, 577, 16, 0, held_for=16)
@@ -362,8 +354,7 @@ def test_a_colocated_encoder_holds_every_micro_batch() -> None:
 
 def test_layer_of_grouped_queries_and_swiglu() -> None:
     """Flash attention, no dropout: s b / t (8 h + 4 d (a + k) + 6 f) with sequence parallelism."""
-    model = load_model("llama-3-70b")
-    assert isinstance(model, LanguageModel)
+    model = language_model("llama-3-70b")
     layer = layer_activations(model.net, None, ParallelSizes(tensor=4), 8192, 8192)
     expected = 8192 / 4 * (8 * 8192 + 4 * 128 * (64 + 8) + 6 * 28672)
     assert float(layer) == expected

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from mimokit.architecture import LanguageModel, MultimodalModel, load_model
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config.recipe import RecipeConfig
 from mimokit.config.runtime import DeploymentMode, PipelineOrder
@@ -28,6 +27,7 @@ from mimokit.prediction.prediction import costs_of, layout_cost, predict_task
 from mimokit.prediction.step_time.pipeline import last_round
 from mimokit.prediction.task import PredictionTask, task_of
 from mimokit.prediction.timeline import predict_timeline, task_timeline
+from tests.prediction.shipped import language_model, llava
 from tests.rows import rows
 
 ORDER_NAMES: tuple[PipelineOrder, ...] = ("1f1b", "gpipe", "zb-h1")
@@ -35,12 +35,6 @@ WORKLOAD = Workload(
     2048, 64, inputs={"images": EncoderInput(32)}, recipe=RecipeConfig(graphs="full")
 )
 """Encoders that are no stage's bottleneck."""
-
-
-def llava() -> MultimodalModel:
-    model = load_model("llava-1.5-7b")
-    assert isinstance(model, MultimodalModel)
-    return model
 
 
 def predicted(
@@ -201,8 +195,7 @@ def test_a_config_says_the_order() -> None:
 
 
 def test_a_pipeline_of_a_language_model_alone_has_an_order_too() -> None:
-    model = load_model("llama-3-8b")
-    assert isinstance(model, LanguageModel)
+    model = language_model("llama-3-8b")
     layout = Layout("homogeneous", {model.name: ParallelSizes(1, 8, data=1)})
     plain, later = (
         predict(model, layout, Workload(4096, 16, pipeline_order=order), gpu="h100")

@@ -9,22 +9,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mimokit.architecture import MultimodalModel, load_model
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config_files import load_preset
 from mimokit.prediction import Layout, Workload, predict
 from mimokit.prediction.module_costs import encoder_cost
 from mimokit.prediction.task import task_of
 from mimokit.prediction.workload import branches_of
+from tests.prediction.shipped import llava
 from tests.rows import rows
 
 WORKLOAD = Workload(seq_length=2048, global_batch_size=64)
-
-
-def llava() -> MultimodalModel:
-    model = load_model("llava-1.5-7b")
-    assert isinstance(model, MultimodalModel)
-    return model
 
 
 def layout(mode: str, encoder: ParallelSizes, language: ParallelSizes) -> Layout:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from mimokit.architecture import LanguageModel, load_model
+from mimokit.architecture import load_model
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.cli.prediction_text import prediction_to_rich
 from mimokit.config import ExperimentConfig
@@ -24,6 +24,7 @@ from mimokit.prediction.step_time.collectives import dispatch
 from mimokit.prediction.step_time.host import launch_seconds
 from mimokit.prediction.step_time.recipe import recipe_of
 from mimokit.prediction.verdict import verdict_lines, verdict_of
+from tests.prediction.shipped import language_model
 
 KNOWN = {"graphs": "none", "dispatcher": "hybridep"}
 
@@ -46,8 +47,7 @@ def test_graphs_leave_the_host_less_to_launch() -> None:
 
 def test_the_law_of_launches_is_that_of_the_published_passes() -> None:
     """4.4 ms with partial graphs, 2.2 with attention, 4.8 without, 0 in full, in 8 bits."""
-    model = load_model("qwen3-30b-a3b")
-    assert isinstance(model, LanguageModel)
+    model = language_model("qwen3-30b-a3b")
     system = System(load_hardware("b200"), load_software("megatron-bridge"), "mxfp8")
     law: dict[Graphs, float] = {"part": 4.4, "part+attention": 2.2, "none": 4.8, "full": 0.0}
     for graphs, expected in law.items():

@@ -6,43 +6,37 @@ from typing import Any
 
 import pytest
 
-from mimokit.architecture import LanguageModel, load_model
 from mimokit.architecture.layer_work.saved import layer_activations, saved_tensors, whole_layer
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.parameters_on_rank import StageLayers
 from mimokit.config.recipe import RecipeConfig
 from mimokit.prediction import Layout, Prediction, Workload, predict
 from mimokit.prediction.memory import Storage, stage_memory
+from tests.prediction.shipped import language_model
 from tests.rows import rows
 
 SEQ, STAGES, TENSOR = 4096, 4, 2
-
-
-def model(name: str) -> LanguageModel:
-    found = load_model(name)
-    assert isinstance(found, LanguageModel)
-    return found
 
 
 def predicted(name: str, **facts: Any) -> Prediction:
     sizes = ParallelSizes(TENSOR, STAGES, data=2)
     work = Workload(SEQ, 64, recipe=RecipeConfig(**facts))
     layout = Layout("homogeneous", {name: sizes})
-    return predict(model(name), layout, work, gpu="h100")
+    return predict(language_model(name), layout, work, gpu="h100")
 
 
 def part(name: str, which: str = "activations", **facts: Any) -> float:
     """Return bytes of the first stage, which holds as many micro-batches as there are stages."""
-    expert = 1 if model(name).net.moe is None else 2
+    expert = 1 if language_model(name).net.moe is None else 2
     sizes = ParallelSizes(TENSOR, STAGES, data=2, expert=expert)
-    parts = stage_memory(model(name), sizes, SEQ, 32, 0, storage=Storage(**facts))
+    parts = stage_memory(language_model(name), sizes, SEQ, 32, 0, storage=Storage(**facts))
     return float(parts[which])
 
 
 @rows("layers", 0, 1, 3, 8, 50)
 def test_layers_that_are_recomputed_keep_their_input(layers: int) -> None:
     """8 layers are on a stage, of 4 micro-batches at a time on the first one."""
-    name, net = "llama-3-8b", model("llama-3-8b").net
+    name, net = "llama-3-8b", language_model("llama-3-8b").net
     each = float(layer_activations(net, None, ParallelSizes(TENSOR), SEQ, SEQ))
     inputs = 2 * net.hidden * SEQ / TENSOR
     freed = min(layers, 8) * STAGES * (each - inputs)
@@ -70,7 +64,7 @@ FREED = {
 
 @rows("name, module", *FREED)
 def test_modules_that_are_recomputed_are_not_kept(name: str, module: str) -> None:
-    net = model(name).net
+    net = language_model(name).net
     sizes = ParallelSizes(TENSOR)
     kept, left = (
         float(layer_activations(net, net.moe, sizes, SEQ, SEQ, without=without))
@@ -85,7 +79,7 @@ def test_modules_that_are_recomputed_are_not_kept(name: str, module: str) -> Non
 
 
 def test_unfused_scores_are_not_kept_where_the_core_is_recomputed() -> None:
-    net = model("llama-3-8b").net
+    net = language_model("llama-3-8b").net
     kept, left, fused = (
         float(layer_activations(net, None, ParallelSizes(), SEQ, SEQ, flash=flash, without=without))
         for flash, without in ((False, ()), (False, ("core_attn",)), (True, ()))
@@ -96,7 +90,7 @@ def test_unfused_scores_are_not_kept_where_the_core_is_recomputed() -> None:
 def test_all_modules_together_free_no_more_than_a_layer() -> None:
     names = ("layernorm", "mla_up_proj", "moe", "moe_act", "shared_experts", "mlp", "core_attn")
     for name in ("llama-3-8b", "qwen3-30b-a3b", "deepseek-v3"):
-        net = model(name).net
+        net = language_model(name).net
         left = float(whole_layer(net, net.moe, ParallelSizes(TENSOR), SEQ, 2.0, names))
         assert 2 * net.hidden * SEQ / TENSOR < left
         freed = {

@@ -13,21 +13,16 @@ from typing import Any
 
 import pytest
 
-from mimokit.architecture import MultimodalModel, load_model
+from mimokit.architecture import load_model
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import ConfigError
 from mimokit.prediction import EncoderInput, Layout, Workload, predict, step_flops
+from tests.prediction.shipped import llava
 from tests.rows import rows
 
 DENSE, MIXTURE, IMAGES = "llama-3-8b", "qwen3-30b-a3b", "llava-1.5-7b"
 PRESET = "preset:llava_7b_heterogeneous"
 WORKLOAD = Workload(seq_length=2048, global_batch_size=64)
-
-
-def llava() -> MultimodalModel:
-    model = load_model(IMAGES)
-    assert isinstance(model, MultimodalModel)
-    return model
 
 
 def alone(name: str, sizes: ParallelSizes, workload: Workload = WORKLOAD) -> None:

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mimokit.architecture import LanguageModel, MultimodalModel, load_model
 from mimokit.architecture.flops import forward_flops
 from mimokit.architecture.modules import (
     AudioEncoder,
@@ -35,23 +34,12 @@ from mimokit.prediction.hardware import load_hardware
 from mimokit.prediction.step_time import ModuleInput, System, load_software, module_step
 from mimokit.prediction.step_time.collectives import gather, ring, send
 from mimokit.prediction.step_time.stage import end_terms
+from tests.prediction.shipped import language_model, llava
 from tests.rows import rows
 
 H100 = load_hardware("h100")
 BRIDGE = load_software("megatron-bridge")
 WORKLOAD = Workload(seq_length=2048, global_batch_size=64)
-
-
-def language(name: str = "llama-3-8b") -> LanguageModel:
-    model = load_model(name)
-    assert isinstance(model, LanguageModel)
-    return model
-
-
-def llava() -> MultimodalModel:
-    model = load_model("llava-1.5-7b")
-    assert isinstance(model, MultimodalModel)
-    return model
 
 
 def layout(mode: DeploymentMode, encoder: ParallelSizes, own: ParallelSizes) -> Layout:
@@ -68,7 +56,7 @@ def closed_form(chosen: Layout, workload: Workload = WORKLOAD) -> float:
 
 
 def test_flops_of_a_step_are_six_per_parameter_and_the_causal_half_of_attention() -> None:
-    model = language()
+    model = language_model("llama-3-8b")
     tokens = WORKLOAD.tokens
     visited = model.parameters - model.vocab * model.net.hidden  # no embedding look-up
     norms = (2 * model.net.layers + 1) * model.net.hidden
@@ -79,14 +67,14 @@ def test_flops_of_a_step_are_six_per_parameter_and_the_causal_half_of_attention(
 
 def test_no_prediction_is_faster_than_the_peak() -> None:
     for name in ("llama-3-8b", "qwen3-30b-a3b", "deepseek-v3"):
-        model = language(name)
+        model = language_model(name)
         sizes = ParallelSizes(4, 4, expert=8 if model.net.moe else 1, data=2, micro_batch=1)
         found = predict(model, Layout("homogeneous", {name: sizes}), WORKLOAD)
         assert 0 < found.utilisation < 1
 
 
 def test_an_array_of_layouts_is_each_of_them() -> None:
-    model = language("qwen3-30b-a3b")
+    model = language_model("qwen3-30b-a3b")
     many = ParallelSizes(
         tensor=np.array([1, 2, 4]), pipeline=np.array([4, 2, 1]), virtual=np.array([2, 1, 1]),
         context=np.array([1, 2, 1]), expert=np.array([4, 8, 8]), data=8, micro_batch=1,
@@ -100,7 +88,7 @@ def test_an_array_of_layouts_is_each_of_them() -> None:
 
 
 def test_recomputing_costs_another_forward_pass() -> None:
-    model, system = language(), System(H100, BRIDGE, "bf16")
+    model, system = language_model("llama-3-8b"), System(H100, BRIDGE, "bf16")
     sizes = ParallelSizes(data=8)
     plain = module_step(model, sizes, ModuleInput(4096, 1), system, 8)
     again = module_step(
@@ -111,7 +99,7 @@ def test_recomputing_costs_another_forward_pass() -> None:
 
 
 def test_each_micro_batch_on_its_way_is_begun_once() -> None:
-    model, sizes = language("llama-2-7b"), ParallelSizes(pipeline=4, data=2)
+    model, sizes = language_model("llama-2-7b"), ParallelSizes(pipeline=4, data=2)
     at_once = replace(BRIDGE, host_micro_batch=0.0)
     begun = replace(BRIDGE, host_micro_batch=0.01)
     plain, longer = (
@@ -123,7 +111,7 @@ def test_each_micro_batch_on_its_way_is_begun_once() -> None:
 
 def test_equal_stages_wait_as_narayanan_says() -> None:
     """(p - 1) / m of the ideal time, a v-th of it with v chunks (arXiv 2104.04473, sec. 2.2)."""
-    model = replace(language("llama-2-7b"), vocab=128)
+    model = replace(language_model("llama-2-7b"), vocab=128)
     system = System(H100, BRIDGE, "bf16")
     for chunks in (1, 2):
         sizes = ParallelSizes(pipeline=4, virtual=chunks, data=2)
@@ -204,7 +192,9 @@ def test_collectives_of_one_rank_take_no_time_and_rings_end_at_a_port() -> None:
 def test_a_slower_network_slows_every_collective_between_domains() -> None:
     slower = replace(BRIDGE, network_share=0.5, overlaps_data=False)
     steps = [
-        module_step(language(), ParallelSizes(4, data=16), ModuleInput(2048, 1), system, 4)
+        module_step(
+            language_model("llama-3-8b"), ParallelSizes(4, data=16), ModuleInput(2048, 1), system, 4
+        )
         for system in (System(H100, replace(BRIDGE, overlaps_data=False)), System(H100, slower))
     ]
     assert float(steps[1].data) == pytest.approx(2 * float(steps[0].data), rel=0.01)
@@ -215,7 +205,7 @@ def test_reductions_are_exposed_where_a_module_leaves_them_behind() -> None:
     exposed = {
         (overlaps, behind): float(
             module_step(
-                language(),
+                language_model("llama-3-8b"),
                 ParallelSizes(4, data=16, distributed_optimizer=False, reduces_behind=behind),
                 ModuleInput(2048, 1),
                 System(H100, replace(BRIDGE, overlaps_data=overlaps)),
@@ -237,7 +227,11 @@ def test_reductions_are_exposed_where_a_module_leaves_them_behind() -> None:
 def test_sends_of_chunks_wait_where_the_schedule_does_not_overlap_them() -> None:
     sizes, inputs = ParallelSizes(8, 4, virtual=4, data=2), ModuleInput(2048, 1)
     beside, waiting = (
-        float(module_step(language(), sizes, inputs, System(H100, stack), 32).pipeline)
+        float(
+            module_step(
+                language_model("llama-3-8b"), sizes, inputs, System(H100, stack), 32
+            ).pipeline
+        )
         for stack in (BRIDGE, replace(BRIDGE, overlaps_sends=False))
     )
     hops = beside / (2 * 3)  # the last micro-batch's way out and back
@@ -264,7 +258,7 @@ def test_what_is_frozen_reduces_no_gradients_and_has_no_optimizer(sharded: bool)
 
 def test_frozen_shards_are_gathered_and_no_gradient_is_sent() -> None:
     slow = replace(H100, domain=replace(H100.domain, bandwidth=1e8))
-    system, model = System(slow, BRIDGE), language()
+    system, model = System(slow, BRIDGE), language_model("llama-3-8b")
     sizes = ParallelSizes(data=8, fully_sharded=True)
     data = [
         float(module_step(model, sizes, ModuleInput(2048, 1, *flags), system, 4).data)
