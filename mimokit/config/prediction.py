@@ -34,7 +34,8 @@ class PredictionConfig(ConfigModel):
     """In dollars, for the cost per million tokens."""
 
     software: Annotated[str, Field(min_length=1)] | None = None
-    """The training stack by name, or a file of calibrated constants. None: megatron-bridge."""
+    """The training stack by name, or a file of calibrated constants. None: megatron-bridge,
+    on CPUs mimokit's own."""
 
     inputs: dict[Name, PredictedInput] | None = None
     """Encoder -> what it sees. Absent: images and windows of full size."""

@@ -219,8 +219,11 @@ def bridge_term(
 
 
 def supposed(system: System) -> Iterator[str]:
-    """Yield what nobody stated of how the training stack runs."""
+    """Yield what nobody stated of how the training stack runs, and that cores are shared."""
     recipe = system.recipe
+    if system.hardware.cores is not None:
+        yield "Seconds are those of ranks with a core each; in the step they share cores."
+        return
     if recipe.unknown:
         yield (
             f"Not stated in runtime.recipe: {', '.join(sorted(recipe.unknown))}; supposed are the "
