@@ -119,6 +119,16 @@ def open_model(model: ModelOnRanks) -> None:
     loaded(model)
 
 
+def memory_on_rank(model: ModelOnRanks) -> int:
+    """Return the bytes of this rank's process on a CPU, or those that its GPU has allocated."""
+    from mimokit.engine.training import memory_meter
+
+    loaded(model)
+    meter = memory_meter()
+    meter.start()
+    return meter.read().allocated
+
+
 def close_model(name: str) -> None:
     """Forget this rank's shard."""
     from mimokit.extras.generation.network.loading import release

@@ -179,6 +179,18 @@ class ShardedModel:
         ]
         return pd.DataFrame(rows).set_index("rank")
 
+    def memory(self) -> pd.DataFrame:
+        """Return the memory of every rank in bytes, and how far it is from the mean of all.
+
+        A rank that is far off has another share of the model than planned, or keeps what others do
+        not: compare with `head_map`.
+        """
+        import pandas as pd
+
+        of_ranks: list[int] = self._run(on_ranks.memory_on_rank, self._model)
+        table = pd.DataFrame({"bytes": of_ranks}).rename_axis("rank")
+        return table.assign(share_from_mean=table["bytes"] / table["bytes"].mean() - 1)
+
     def close(self) -> None:
         """Forget the model on all ranks; may be called again."""
         if self._closed:

@@ -81,8 +81,11 @@ def test_a_model_with_fewer_groups_than_ranks_draws_the_same(cluster: EngineClus
     for ranks in (1, 4):
         with ShardedModel(cluster, checkpoint("qwen2"), ranks) as model:
             found.append(model.generate(PROMPTS, 8, **SAMPLED).tokens)
-            heads = model.head_map()
+            heads, memory = model.head_map(), model.memory()
     assert found[0] == found[1]
+    assert list(memory.index) == [0, 1, 2, 3]
+    assert (memory["bytes"] > heads["bytes"]).all()
+    assert memory["share_from_mean"].sum() == pytest.approx(0, abs=1e-9)
     assert list(heads["query_groups"]) == [(0, 1), (0, 1), (1, 2), (1, 2)]
 
 
