@@ -141,7 +141,6 @@ def step_bytes(table: pd.DataFrame) -> alt.FacetChart:
 
 
 def _largest(table: pd.DataFrame, every: int) -> pd.DataFrame:
-    """Return the largest of every few successive steps: fit, first, sent_bytes."""
     first = (table["step"] - 1) // every * every
     groups = table.assign(first=first).groupby(["fit", "first"], as_index=False, sort=False)
     bytes_of_step: pd.DataFrame = groups[["sent_bytes"]].max()

@@ -96,7 +96,6 @@ def _rows(name: str, timeline: StrategyTimeline) -> Iterator[dict[str, Any]]:
 
 
 def _joined(blocks: list[NodeBlock]) -> list[NodeBlock]:
-    """Return the blocks of a node, successive ones of one kind as one."""
     joined: list[NodeBlock] = []
     for block in blocks:
         if joined and joined[-1].activity == block.activity and joined[-1].stop == block.start:
@@ -107,7 +106,6 @@ def _joined(blocks: list[NodeBlock]) -> list[NodeBlock]:
 
 
 def _share(name: str, timeline: StrategyTimeline) -> str:
-    """Return the name with the share of the time in which the mean node computes."""
     whole = timeline.nodes * timeline.wall_seconds
     share = sum(timeline.seconds("compute")) / whole if whole else 1.0
     return f"{name} {share:.0%}".strip()

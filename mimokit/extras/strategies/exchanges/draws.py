@@ -144,7 +144,6 @@ class Masks:
 
 
 def _bernoulli(draws: np.random.Generator, entries: int, p: float) -> Indices:
-    """Return the successes of one trial per entry, from the gaps between them."""
     if p >= 1:
         return np.arange(entries)
     expected = entries * p

@@ -48,7 +48,7 @@ class Facts:
 
 def gathered_facts(mine: Facts, nodes: int) -> list[Facts]:
     """Return the facts of all nodes. Collective."""
-    return [Facts.from_json(one) for one in gathered(asdict(mine), nodes)]
+    return [Facts.from_json(facts) for facts in gathered(asdict(mine), nodes)]
 
 
 def tensors_of(model: nn.Module) -> tuple[tuple[str, tuple[int, ...]], ...]:

@@ -192,10 +192,10 @@ def check_model(model: Any) -> None:
     """
     if not isinstance(model, nn.Module):
         raise _rejected("model", model, f"is {_shown(model)}", "give a torch.nn.Module")
-    if any(isinstance(one, UninitializedParameter) for one in model.parameters()):
+    if any(isinstance(weight, UninitializedParameter) for weight in model.parameters()):
         wrong = "has lazy layers without weights"
         raise _rejected("model", None, wrong, "call it on a batch before it is fitted")
-    if not any(one.requires_grad for one in model.parameters()):
+    if not any(weight.requires_grad for weight in model.parameters()):
         raise _rejected("model", None, "has no parameter that trains", "give one that has some")
 
 
@@ -206,19 +206,22 @@ def check_optimizers(strategy: Strategy, model: nn.Module, max_steps: int | None
         ConfigError: one cannot be built of its arguments.
     """
     owners = [strategy, *getattr(strategy, "communication_modules", ())]
-    specs = [one for owner in owners for one in vars(owner).values() if isinstance(one, OptimSpec)]
+    specs = [
+        value for owner in owners for value in vars(owner).values() if isinstance(value, OptimSpec)
+    ]
     for spec in specs:
         with _named(str(spec)):
             spec.build(model)
     with _named("lr_scheduler"):
-        optim = torch.optim.SGD([one for one in model.parameters() if one.requires_grad], lr=0.1)
+        optim = torch.optim.SGD(
+            [weight for weight in model.parameters() if weight.requires_grad], lr=0.1
+        )
         arguments = strategy.lr_scheduler_kwargs
         build_scheduler(strategy.lr_scheduler, optim, arguments, max_steps or 1)
 
 
 @contextlib.contextmanager
 def _named(what: str) -> Iterator[None]:
-    """Turn what torch raises for wrong arguments into a ConfigError."""
     try:
         yield
     except ConfigError:

@@ -77,7 +77,7 @@ class Evaluator:
     @torch.no_grad()
     def _losses(self, model: nn.Module, name: str) -> dict[str, float]:
         total, samples = 0.0, 0
-        device = next((one.device for one in model.parameters()), torch.device("cpu"))
+        device = next((weight.device for weight in model.parameters()), torch.device("cpu"))
         with evaluating(model), collecting() as metrics:
             for batch, count in self._data.micros(self._minibatch_size):
                 loss = loss_of(model, batch, device, self._rank, autocast=self._autocast)
@@ -88,7 +88,7 @@ class Evaluator:
 
 def averaged(model: nn.Module) -> list[Tensor]:
     """Return what the mean of nodes is taken of: what trains, and floating-point buffers."""
-    buffers = [one for one in model.buffers() if one.is_floating_point()]
+    buffers = [buffer for buffer in model.buffers() if buffer.is_floating_point()]
     return [*trainable(model).values(), *buffers]
 
 

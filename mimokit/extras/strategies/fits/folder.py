@@ -128,7 +128,6 @@ def drift_of_fits(fits: Fits) -> pd.DataFrame:
 
 
 def _sent_by_step(fit: Fit) -> pd.Series:
-    """Return step -> bytes that a node sends for the strategy, mean over the nodes."""
     table = fit.communication.reindex(columns=list(FIT_COLUMNS[FitFile.COMMUNICATION]))
     nodes = max(1, table["node"].nunique())
     exchanged = table[table["purpose"] == BY_STRATEGY]

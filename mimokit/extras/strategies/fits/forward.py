@@ -103,7 +103,7 @@ def find_minibatch_size(
         trials.append((size, kept_bytes(trial, next(data.from_step(0, size))[0][0], device, job)))
         if time.monotonic() - begun > SECONDS / 3:
             break
-    states = STATES * sum(one.nbytes for one in model.parameters())
+    states = STATES * sum(weight.nbytes for weight in model.parameters())
     return largest_that_fits(job.batch_size, trials, memory_budget(nodes, device) - states)
 
 
@@ -122,7 +122,7 @@ def largest_that_fits(batch_size: int, trials: list[tuple[int, int]], budget: fl
 
 def kept_bytes(model: nn.Module, batch: Any, device: torch.device, job: FitJob) -> int:
     """Return the bytes that a forward pass keeps for the backward pass, weights aside."""
-    weights = {one.untyped_storage().data_ptr() for one in model.parameters()}
+    weights = {weight.untyped_storage().data_ptr() for weight in model.parameters()}
     kept: dict[int, int] = {}
 
     def keep(tensor: Tensor) -> Tensor:

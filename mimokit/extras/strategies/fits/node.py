@@ -146,7 +146,6 @@ class FitNode:
         self._model.train()
 
     def _go_on(self) -> None:
-        """Continue from the last checkpoint."""
         ranks = self._rank, self._nodes
         state = checkpoint.load(self._job.checkpoints, self._setting, *ranks, self._device)
         self._model.load_state_dict(state.model)

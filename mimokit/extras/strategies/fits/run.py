@@ -200,7 +200,6 @@ class FitRun(BackgroundRun[FitResult]):
                 setting.own_cluster.close()
 
     def _times(self) -> dict[int, dict[str, float]] | None:
-        """Predict the times on the network, if there is one, and return their columns."""
         plan, network, times = self._setting.plan, self._setting.network, self._tables.times
         steps = min(self._tables.completed.values())
         if plan is None or network is None or not steps or 1 not in times:

@@ -205,7 +205,6 @@ def _place(row: Row) -> Place:
 
 
 def _rows_until(path: Path, step: int) -> list[Row]:
-    """Return the rows that an earlier run has left, up to a step."""
     if step == 0 or not path.exists():
         return []
     with path.open(newline="", encoding="utf-8") as stream:

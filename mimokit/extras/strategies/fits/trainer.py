@@ -53,7 +53,6 @@ def _taking(
 ) -> Callable[
     [Callable[[Trainer, FitArguments], Result]], Callable[Concatenate[Trainer, Arguments], Result]
 ]:
-    """Let a method take the arguments of a fit one by one."""
 
     def decorate(
         method: Callable[[Trainer, FitArguments], Result],
@@ -199,7 +198,6 @@ class Trainer:
 
 
 def _fit_rank(job: FitJob) -> Any:
-    """Fit on this rank; whoever has started the fit receives its records."""
     return fit_node(job, on_rank.emit, on_rank.should_stop)
 
 
@@ -226,7 +224,6 @@ def _folder(arguments: FitArguments, strategy: Strategy) -> tuple[Folder, str]:
 
 
 def _content(arguments: FitArguments, strategy: Strategy, nodes: int, name: str) -> dict[str, Any]:
-    """Return what config.json says."""
     plain = (int, float, str, bool, type(None))
     values: dict[str, Any] = {}
     for argument in fields(FitArguments):

@@ -123,7 +123,6 @@ def _per_round(plan: StrategyPlan, size: str, length: int) -> Iterator[float]:
 
 
 def _blocked_seconds(rule: Rule, network: Network, slowest: float) -> float:
-    """Return the time of an exchange that no later step overlaps."""
     changing = not rule.grouping.fixed
     durations = [
         max(network.exchange_seconds(exchange, group) for group in exchange.groups)

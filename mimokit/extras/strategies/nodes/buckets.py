@@ -92,4 +92,4 @@ def shapes_of(model: nn.Module, trainable: Mapping[str, nn.Parameter]) -> dict[s
     """Return the shapes of the tensors that a plan is made for: those of the whole model."""
     if isinstance(model, Shard):
         return model.whole
-    return {name: tuple(one.shape) for name, one in trainable.items()}
+    return {name: tuple(weight.shape) for name, weight in trainable.items()}

@@ -103,5 +103,4 @@ class LowBitMean:
 
 
 def _padded(numbers: Tensor, length: int) -> Tensor:
-    """Return numbers with zeros up to a length, if they are fewer."""
     return torch.nn.functional.pad(numbers, (0, max(0, length - len(numbers))))

@@ -307,14 +307,12 @@ def emulated_end(clocks: Sequence[float], now: float, seconds: float) -> float:
 
 
 def _emulated(operation: str, payload: int, group: Sequence[int]) -> EmulatedExchange | None:
-    """Begin to emulate an exchange, if a network is emulated."""
     if ledger.pace is None or len(group) < 2 or ledger.purpose in NOT_EMULATED:
         return None
     return EmulatedExchange(ledger.pace, operation, payload, group)
 
 
 def _wait_emulated(emulated: EmulatedExchange | None) -> None:
-    """Wait until an exchange has ended on the emulated network."""
     if emulated is not None:
         time.sleep(max(0.0, emulated.end() - time.monotonic()))
 
@@ -324,7 +322,6 @@ def _all_nodes() -> range:
 
 
 def _add_in_order(parts: Sequence[Tensor], out: Tensor) -> None:
-    """Add parts, which are overwritten, into one of them."""
     total, *others, last = parts
     for part in others:
         total.add_(part)

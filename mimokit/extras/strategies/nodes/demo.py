@@ -134,7 +134,6 @@ def cosines(side: int, kind: torch.dtype, device: torch.device) -> Tensor:
 
 
 def _read(packed: Tensor, like: list[_Coefficients]) -> list[_Coefficients]:
-    """Return places and values of each parameter from a node's bytes."""
     coefficients, start = [], 0
     for places, values in like:
         middle = start + places.numel() * INDEX_BYTES

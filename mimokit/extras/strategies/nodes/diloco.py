@@ -47,7 +47,7 @@ class OuterWeights:
         kind = common_dtype(inner)
         self.inner = inner
         # They share no memory with those that train.
-        self.outer = [nn.Parameter(one.detach().to(kind, copy=True)) for one in inner]
+        self.outer = [nn.Parameter(weight.detach().to(kind, copy=True)) for weight in inner]
         self.optim = spec.build(self.outer) if self.outer else None
         self.bucket = Bucket(inner)
         self.low_bits = low_bits
@@ -120,7 +120,7 @@ class DiLoCoCommunicator(SummedModule):
         codec = self.plan.config.codec
         if codec is None or not inner:
             return None
-        entries = sum(one.numel() for one in inner)
+        entries = sum(weight.numel() for weight in inner)
         return LowBitMean(CODEC_BITS[codec], entries, inner[0].device)
 
     @torch.no_grad()

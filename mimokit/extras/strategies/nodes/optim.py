@@ -51,7 +51,7 @@ class OptimSpec:
         """
         if not isinstance(model, nn.Module):
             return self.cls(model, **self.kwargs)
-        parameters = [one for one in model.parameters() if one.requires_grad]
+        parameters = [weight for weight in model.parameters() if weight.requires_grad]
         if self.cls is torch.optim.Muon:
             return _muon(model, parameters, self.kwargs)
         return self.cls(parameters, **self.kwargs)

@@ -77,7 +77,7 @@ class SparseOuterCommunicator(PlannedModule):
     def _rows(self, flat: Tensor) -> list[Tensor]:
         """Return views of a flat buffer: [chunks, entries] of each tensor, then its last chunk."""
         chunk, rows = self.plan.config.chunk, []
-        for part in flat.split_with_sizes([one.numel() for one in self._weights]):
+        for part in flat.split_with_sizes([weight.numel() for weight in self._weights]):
             whole = part.numel() // chunk * chunk
             if whole:
                 rows.append(part[:whole].view(-1, chunk))

@@ -44,7 +44,7 @@ class ReplicasInOneProcess:
             return
         for name in self._models[0]:
             gradients = [model[name].grad for model in self._models]
-            mean = sum(one for one in gradients if one is not None) / len(gradients)
+            mean = sum(gradient for gradient in gradients if gradient is not None) / len(gradients)
             for model in self._models:
                 model[name].grad = mean.clone()  # type: ignore[union-attr]
 

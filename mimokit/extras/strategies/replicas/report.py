@@ -63,7 +63,6 @@ def _sentences(plan: ExchangingReplicas, estimates: Estimates) -> list[str]:
 
 
 def _host_sentences(plan: ExchangingReplicas) -> Iterator[str]:
-    """Yield where replicas are, and which links exchanges cross."""
     placement = plan.placement
     if placement is None:
         return
@@ -128,7 +127,6 @@ def strategy_to_json(plan: ExchangingReplicas, estimates: Estimates) -> dict[str
 
 
 def _hosts_to_json(plan: ExchangingReplicas) -> dict[str, Any]:
-    """Return the host of each rank, and the links that exchanges of ranks of the layout cross."""
     placement = plan.placement
     if placement is None:
         return {"hosts": None, "links": None, "split_replicas": []}
@@ -151,7 +149,6 @@ def _peers_text(plan: ExchangingReplicas, ranks: Sequence[int]) -> str:
 
 
 def _sizes_text(sizes: dict[str, float]) -> str:
-    """Return the size of each purpose, of equal ones once."""
     each = list(dict.fromkeys(bytes_text(round(size)) for size in sizes.values()))
     return " + ".join(each[:PEERS_SHOWN]) + (" + …" if len(each) > PEERS_SHOWN else "")
 

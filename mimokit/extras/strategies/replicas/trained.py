@@ -46,7 +46,6 @@ def _entries(cuts: Mapping[str, TensorCut], place: ShardPlace) -> int:
 def _trained_on_stage(
     config: ExperimentConfig, module: Module, ranks: ModuleRanks, stage: int
 ) -> dict[str, TensorCut]:
-    """Return the tensors that train on a stage; a tied one once."""
     sizes = sizes_of(config.model.get_parallelism(module.name), ranks.data_parallel, 1)
     network = config.model.get_architecture(module.name)
     partly = isinstance(module, EncoderBranch) or network.is_frozen

@@ -88,7 +88,6 @@ class ReplicaUpdate(MainGradUpdate):
         strategy.ledger.step = step + 1
 
     def _communicating(self) -> list[SummedModule]:
-        """Return what exchanges after a step of this rank; nothing if it trains nothing."""
         return communicating(self.strategy) if any(True for _ in self.shard.parameters()) else []
 
     def end(self) -> None:
@@ -143,7 +142,6 @@ def communicating(strategy: Strategy) -> list[SummedModule]:
 
 @torch.no_grad()
 def _average(tensors: Sequence[torch.Tensor], replicas: int) -> None:
-    """Make tensors their mean over the peers, in one collective."""
     bucket = Bucket(tensors)
     bucket.fill(tensors)
     communicate.all_reduce(bucket.flat)
@@ -236,7 +234,6 @@ def trained_on_rank(modules: Mapping[str, ModuleDataParallel], config: StrategyC
 
 
 def _is_whole(parameter: torch.nn.Parameter) -> bool:
-    """Return whether a rank has all of a weight in fp32, which ranks gather after each step."""
     return parameter.dtype == torch.float32 and not is_held_in_part(parameter)
 
 
