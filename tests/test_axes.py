@@ -45,7 +45,7 @@ WORDS = {
 }
 
 
-RULES = ("SizeRule", "PairRule")
+RULES = ("SizeRule", "PairRule", "Refused")
 DISPLAYS = (ast.Tuple, ast.List, ast.Set, ast.Dict)
 
 
@@ -53,7 +53,7 @@ def second_tables(source: str) -> list[str]:
     """Return the tuples, lists, sets and mappings that spell two or more axes as literals.
 
     What is nested in them counts, arguments of calls do not. The sizes that a rule of layouts names
-    as those its predicate reads are no table.
+    as those it reads are no table.
     """
     found = []
     tree = ast.parse(source)

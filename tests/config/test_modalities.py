@@ -227,15 +227,11 @@ def test_a_module_that_cannot_be_stepped_so(changed: dict[str, Any], sentence: s
 
 
 def test_a_part_that_is_trained_can_be_stepped_by_itself() -> None:
-    """Demo alone refuses: it steps all modules alike."""
     content = three_encoders()
     content["model"]["module_architectures"]["clip"].update(
         {"optimizer": {"lr": 1e-3}, "frozen": ["encoder"]}
     )
     assert load(content).model.get_architecture("clip").optimizer.lr == 1e-3
-    content["strategy"] = {"name": "demo", "replicas": 1}
-    problem = only(problems(content))
-    assert "strategy.name is demo, which is an optimizer with one lr" in problem.sentence
 
 
 ALL = multimodal_config(dict.fromkeys(("dino", "audio", "words", LANGUAGE), (1, 1)), "colocated")

@@ -162,8 +162,8 @@ def test_precision_schedule_strategy_and_optimizer_are_fields() -> None:
     for path, text in (
         ("runtime.precision", "fp8"),
         ("runtime.pipeline_order", "gpipe"),
-        ("strategy.replicas", "2"),
         ("strategy.name", "diloco"),
+        ("strategy.replicas", "2"),
         ("strategy.H", "50"),
         ("strategy.inner_optimizer.name", "sgd"),
     ):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mimokit.architecture.huggingface import ENCODER, IMAGES, LANGUAGE, PROJECTOR
 from mimokit.architecture.modules import MultimodalModel, VisionEncoder
-from mimokit.config import ExperimentConfig
+from mimokit.config import ExperimentConfig, ModuleParallelismConfig
 from mimokit.config_files import config_from_mapping
 from mimokit.planning.weights import WeightPlanner, placeholder
 
@@ -123,12 +123,12 @@ def checked_config(planner: WeightPlanner, tensor_parallel: int, length: int) ->
     networks["language_module"] = {**words, "seq_length": seq_length}
     image = placeholder(planner.stored)
     token = image if image is not None else networks["language_module"].get("vocab_size", vocab)
+    parallelism = ModuleParallelismConfig(tensor_parallel=tensor_parallel, data_parallel=1)
+    sizes = parallelism.model_dump(exclude_unset=True)
     return config_from_mapping({
         "model": {
             "deployment_mode": "homogeneous",
-            "module_parallelisms": {
-                name: {"tensor_parallel": tensor_parallel, "data_parallel": 1} for name in networks
-            },
+            "module_parallelisms": dict.fromkeys(networks, sizes),
             "module_architectures": networks,
             "special_token_ids": {IMAGES: token} if tower else {},
         },
