@@ -57,7 +57,6 @@ def _always(field: str, config: str, value: object = None) -> NetworkField:
 
 
 def _head_dim(known: Known) -> int:
-    """Return the dimensions of a head's query: those of latent attention, or its part of width."""
     mla = known["mla"]
     width: int = known["hidden"] // known["heads"] if mla is None else mla.nope_dim + mla.rope_dim
     return width
@@ -150,7 +149,6 @@ def read(
 
 
 def _described(row: NetworkField, value: Any) -> Any:
-    """Return a value as descriptions have it."""
     if isinstance(value, list):
         return tuple(value)
     return NORMS[value] if row.own == "norm" else value
@@ -170,7 +168,6 @@ def write(
 
 
 def _written(row: NetworkField, value: Any) -> Any:
-    """Return a value as files have it."""
     if isinstance(value, ConfigModel):
         return value.model_dump(mode="json")
     if isinstance(value, tuple):

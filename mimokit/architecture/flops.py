@@ -118,7 +118,6 @@ def pooling_work(encoder: Encoder) -> tuple[float, float]:
 
 
 def _behind_layers(branch: EncoderBranch, length: float, rows: float | None) -> float:
-    """Return the work behind the layers, per position."""
     encoder = branch.encoder
     each, once = pooling_work(encoder)
     if once:

@@ -129,7 +129,6 @@ def language_of_config(name: str, size: ModuleArchitecture) -> LanguageModel:
 
 
 def _positions(size: ModuleArchitecture) -> int:
-    """Return the learned position embeddings of a language model or a text decoder."""
     learned = size.has_learned_positions(by_default=False)
     return (size.max_position_embeddings or size.seq_length) if learned else 0
 
@@ -182,7 +181,7 @@ def _projector(size: ModuleArchitecture, inward: int, receiver: ModuleArchitectu
 
 
 def _vision_encoder(name: str, size: ModuleArchitecture) -> VisionEncoder:
-    """Return a ViT; of the extra positions only the class token has a position embedding."""
+    # Of the extra positions only the class token has a position embedding.
     geometry = image_geometry(size)
     table = size.max_position_embeddings or geometry.patches + size.class_token
     interpolated = size.position_embedding_type == "interpolated"
@@ -218,7 +217,6 @@ def _text_head(name: str, size: ModuleArchitecture) -> TextEncoder:
 
 
 def _table(size: ModuleArchitecture) -> int | None:
-    """Return the stated position embeddings of an encoder of sound, words or rows."""
     return size.max_position_embeddings if size.has_learned_positions(by_default=True) else 0
 
 
@@ -337,5 +335,4 @@ def _projector_section(projector: Projector, hidden: int, receiver: Transformer)
 
 
 def _given(**fields: Any) -> dict[str, Any]:
-    """Return the fields that are not None."""
     return {name: value for name, value in fields.items() if value is not None}

@@ -126,7 +126,6 @@ def _times(layer: LayerParameters, layers: Numbers, sizes: ParallelSizes) -> Ran
 
 
 def _ends(module: Module, sizes: ParallelSizes, stage: Numbers) -> RankParameters:
-    """Return what the first and the last stage store next to layers."""
     first = np.equal(stage, 0)
     last = np.equal(stage, sizes.pipeline - 1)
     if isinstance(module, LanguageModel):
@@ -152,11 +151,8 @@ def projector_parameters(branch: EncoderBranch, sizes: ParallelSizes, stage: Num
 def _language_ends(
     model: LanguageModel, sizes: ParallelSizes, first: Numbers, last: Numbers
 ) -> RankParameters:
-    """Return embedding, output layer and layers of multi-token prediction.
-
-    Tied embeddings lie on both ends of a pipeline, and once where there is a single stage; so does
-    the embedding that layers of multi-token prediction read.
-    """
+    # Tied embeddings lie on both ends of a pipeline, and once where there is a single stage; so
+    # does the embedding that layers of multi-token prediction read.
     net = model.net
     table = model.padded_vocab(sizes.tensor) * net.hidden / sizes.tensor
     once = np.logical_and(model.tied, np.equal(sizes.pipeline, 1))

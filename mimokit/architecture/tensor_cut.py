@@ -142,7 +142,6 @@ class TensorShard:
 
     @property
     def _number(self) -> int:
-        """Number of the rank among them."""
         place = self.place
         return place.tensor_rank if self.cut.expert is None else place.expert_tensor_rank
 

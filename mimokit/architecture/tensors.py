@@ -142,27 +142,23 @@ def _norm(name: str, kind: Norm, width: int, place: int | End) -> Tensors:
 def _cut_outputs(
     name: str, place: int | End, shape: tuple[int, int], bias: int | None, parts: int = 1
 ) -> Tensors:
-    """Yield a matrix of which ranks share the rows, and its bias of so many entries."""
     yield ModuleTensor(f"{name}.weight", TensorCut(shape, 0, parts), place)
     if bias is not None:
         yield ModuleTensor(f"{name}.bias", TensorCut((bias,), 0, parts), place)
 
 
 def _cut_inputs(name: str, place: int | End, shape: tuple[int, int], bias: bool) -> Tensors:
-    """Yield a matrix of which ranks share the columns, and its bias, which is whole."""
     yield ModuleTensor(f"{name}.weight", TensorCut(shape, 1), place)
     if bias:
         yield _uncut(f"{name}.bias", place, shape[0])
 
 
 def _stack(net: Transformer, prefix: str) -> Tensors:
-    """Yield the tensors of all layers."""
     for number in range(net.layers):
         yield from _layer(net, f"{prefix}decoder.layers.{number}.", number)
 
 
 def _layer(net: Transformer, name: str, number: int) -> Tensors:
-    """Yield the tensors of a layer."""
     attention = f"{name}self_attention."
     yield from _norm(f"{name}input_layernorm", net.norm, net.hidden, number)
     if net.mla is None:
@@ -179,11 +175,8 @@ def _layer(net: Transformer, name: str, number: int) -> Tensors:
 
 
 def _grouped(net: Transformer, name: str, number: int) -> Tensors:
-    """Yield the matrix of queries, keys and values, and the norms over their heads.
-
-    Rows of `linear_qkv` are ordered by query group (its queries, its key, its value), so that equal
-    shares of rows are whole groups as long as the ranks divide them.
-    """
+    # Rows of `linear_qkv` are ordered by query group (its queries, its key, its value), so that
+    # equal shares of rows are whole groups as long as the ranks divide them.
     query, key = net.heads * net.head_dim, net.kv_heads * net.head_dim
     bias = query + (1 + net.key_bias) * key if net.qkv_bias else None
     yield from _cut_outputs(f"{name}linear_qkv", number, (query + 2 * key, net.hidden), bias)
@@ -217,7 +210,6 @@ def _feed_forward(net: Transformer, ffn: int, name: str, number: int) -> Tensors
 
 
 def _experts(net: Transformer, moe: MixtureOfExperts, name: str, number: int) -> Tensors:
-    """Yield router, experts by their numbers in the whole layer, and shared experts."""
     yield _uncut(f"{name}router.weight", number, moe.experts, net.hidden)
     if net.ffn_bias:
         yield _uncut(f"{name}router.bias", number, moe.experts)
@@ -234,10 +226,7 @@ def _experts(net: Transformer, moe: MixtureOfExperts, name: str, number: int) ->
 
 
 def _language_ends(model: LanguageModel) -> Tensors:
-    """Yield embedding, positions, last norm and output layer.
-
-    A tied output layer is the embedding; the last of several stages has a copy of it.
-    """
+    # A tied output layer is the embedding; the last of several stages has a copy of it.
     words = TensorCut((model.vocab, model.net.hidden), 0, multiple=model.vocab_multiple)
     yield ModuleTensor(EMBEDDING, words, End.FIRST)
     yield from _positions(model, "embedding.position_embeddings.weight")
@@ -251,10 +240,7 @@ def _language_ends(model: LanguageModel) -> Tensors:
 
 
 def _further_tokens(model: LanguageModel, words: TensorCut) -> Tensors:
-    """Yield the layers of multi-token prediction, and the embedding that they read.
-
-    The last of several stages has a copy of it, which a tied output layer is already.
-    """
+    # The last of several stages has a copy of the embedding, which a tied output layer is already.
     net = model.net
     if not model.tied:
         yield ModuleTensor(EMBEDDING, words, End.LAST_COPY, copy_of=EMBEDDING)
@@ -274,7 +260,6 @@ def _positions(module: LanguageModel | DecoderHead, name: str) -> Tensors:
 
 
 def _in_front(encoder: Encoder, prefix: str) -> Tensors:
-    """Yield what an encoder has in front of its layers."""
     shapes: dict[str, Shape] = {}
     width = encoder.net.hidden
     if isinstance(encoder, VisionEncoder):
@@ -302,7 +287,6 @@ def _in_front(encoder: Encoder, prefix: str) -> Tensors:
 
 
 def _behind(encoder: Encoder, prefix: str) -> Tensors:
-    """Yield the norm behind an encoder's layers, and SigLIP's pooling by attention."""
     net = encoder.net
     if not isinstance(encoder, VisionEncoder) or (encoder.norms and encoder.norm_after):
         yield from _norm(f"{prefix}decoder.final_layernorm", net.norm, net.hidden, End.LAST)
@@ -323,7 +307,6 @@ def _behind(encoder: Encoder, prefix: str) -> Tensors:
 
 
 def _projectors(branch: EncoderBranch) -> Tensors:
-    """Yield the matrices of the projectors for all modules that an encoder feeds."""
     yield from _projector(branch.projector)
     for number, other in enumerate(branch.others):
         yield from _matrices(other, f"{PROJECTOR_NAME}others.{number}.encoder.", other.norm)

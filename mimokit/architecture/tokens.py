@@ -294,7 +294,6 @@ def reconstruction_problems(model: MimoParallelismConfig) -> Iterator[Problem]:
 def _other_images(
     network: ModuleArchitecture, encoder: str, reading: ModuleArchitecture
 ) -> tuple[str, str] | None:
-    """Return the field that makes other images than an encoder reads, and why; None if none."""
     made, read = image_geometry(network), image_geometry(reading)
     sizes = [(of.height, of.width, of.num_channels) for of in (made, read)]
     if sizes[0] != sizes[1]:
@@ -319,7 +318,6 @@ def _other_images(
 def _other_sound(
     network: ModuleArchitecture, encoder: str, reading: ModuleArchitecture
 ) -> tuple[str, str] | None:
-    """Return the field that makes other recordings than an encoder reads, and why."""
     for field in ("seq_length", "mel_bins", "merge_size"):
         made, read = getattr(network, field), getattr(reading, field)
         if made != read:

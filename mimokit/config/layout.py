@@ -71,7 +71,6 @@ def _over(sizes: ModuleParallelismConfig, ranks: int) -> ModuleParallelismConfig
 def _side_by_side(
     sizes: Mapping[str, ModuleParallelismConfig], named: Mapping[str, Sizes], world: int | None
 ) -> dict[str, ModuleParallelismConfig]:
-    """Give every module separate ranks, in order, and the open module the ranks that are left."""
     open_modules = [name for name, module in sizes.items() if module.data_parallel is None]
     if len(open_modules) > 1 or (open_modules and world is None):
         names = " and ".join(f"'{name}'" for name in open_modules)

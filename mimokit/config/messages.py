@@ -110,7 +110,6 @@ def _shorten(text: str) -> str:
 
 
 def _problems_of_detail(detail: Any, model: type[BaseModel]) -> tuple[Problem, ...]:
-    """Return the problems that a check of several fields found, or the one of a single field."""
     cause = detail.get("ctx", {}).get("error")
     return cause.problems if isinstance(cause, ConfigError) else (_problem(detail, model),)
 
@@ -185,7 +184,6 @@ def model_at(path: Iterable[str], model: type[BaseModel]) -> type[BaseModel] | N
 
 
 def _is_mapping(annotation: Any) -> bool:
-    """Return whether an annotation is of a dict, be it annotated further or optional."""
     if get_origin(annotation) is dict:
         return True
     return any(_is_mapping(argument) for argument in get_args(annotation))
@@ -199,7 +197,6 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def _number_fix(path: tuple[str, ...], value: object, kind: str) -> Fix | None:
-    """Return the fix for a number that was written as text."""
     readers: dict[str, Callable[[str], object]] = {"int_type": int, "float_type": float}
     if kind not in readers or not isinstance(value, str):
         return None

@@ -64,7 +64,7 @@ def open_regular(path: str | os.PathLike[str], mode: str = "r", **options: Any) 
 
 
 def _without_waiting(name: str, flags: int) -> int:
-    """Open a file; a pipe without a writer opens too, and is rejected, instead of waiting."""
+    # A pipe without a writer opens too, and is rejected, instead of waiting.
     return os.open(name, flags | os.O_NONBLOCK)
 
 

@@ -169,7 +169,6 @@ def checked_code(
 
 
 def _homes(code: UserCode) -> Iterator[str]:
-    """Yield the modules of Python that hold what a run was given."""
     for part in (*code.modules.values(), code.loss_func, code.forward_step, code.data):
         yield getattr(getattr(part, "module", part), "__module__", None) or ""
 
@@ -199,14 +198,12 @@ def _problems(config: ExperimentConfig, code: UserCode) -> Iterator[Problem]:
 
 
 def _functions_of(config: ExperimentConfig, code: UserCode) -> Iterator[str]:
-    """Yield which functions of a run are given, or named in its config."""
     for name in _FUNCTIONS:
         if getattr(code, name) is not None or getattr(config.runtime, name) is not None:
             yield name
 
 
 def _wrong_functions(config: ExperimentConfig, code: UserCode) -> Iterator[Problem]:
-    """Yield what is wrong with the loss and the forward step."""
     try:
         functions = code.completed(config.runtime)
     except ConfigError as error:
@@ -222,7 +219,6 @@ def _wrong_functions(config: ExperimentConfig, code: UserCode) -> Iterator[Probl
 
 
 def _unfit(name: str, builder: OwnModule) -> Iterator[Problem]:
-    """Yield why something does not build a module."""
     why = None if is_spec(builder) else _uncallable(builder)
     if why is not None:
         sentence = f"Module '{name}': its builder {why}; it must be {_BUILDER}."
@@ -230,7 +226,6 @@ def _unfit(name: str, builder: OwnModule) -> Iterator[Problem]:
 
 
 def _uncallable(builder: object, arguments: int = 2) -> str | None:
-    """Return why something cannot be called with so many arguments, or None if it can."""
     if not callable(builder):
         return f"is a {type(builder).__name__}"
     try:
@@ -243,18 +238,11 @@ def _uncallable(builder: object, arguments: int = 2) -> str | None:
 
 
 def _is_modality(builder: OwnModule) -> bool:
-    """Return whether it is a spec of encoders and their projection."""
     parts = getattr(builder, "submodules", None)
     return is_spec(builder) and isinstance(parts, Mapping) and "encoders" in parts
 
 
 def _imported(where: str, section: str, part: str, path: str) -> Any:
-    """Return what `package.module:function` names.
-
-    Raises:
-        ConfigError: it cannot be imported, or does not exist.
-    """
-
     def rejected(why: str) -> ConfigError:
         sentence = f"{where}: {part} is {path}, but {why}."
         return ConfigError([Problem(section, part, path, sentence)])

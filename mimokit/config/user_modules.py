@@ -98,14 +98,12 @@ class _AfreshUnpickler(pickle.Unpickler):
         self._read: set[str] = set()
 
     def find_class(self, module_name: str, global_name: str, /) -> Any:
-        """Return what a name stands for."""
         if (module_name, global_name) == ("cloudpickle.cloudpickle", "subimport"):
             return self._imported
         self._forget_once(module_name)
         return super().find_class(module_name, global_name)
 
     def _imported(self, name: str) -> Any:
-        """Import a module that a function of a notebook has among its globals."""
         self._forget_once(name)
         return importlib.import_module(name)
 
@@ -131,7 +129,6 @@ def _digest(file: Path) -> str:
 
 
 def _drop(directories: set[str | None]) -> dict[str, Any]:
-    """Remove the modules of directories from those that are imported, and return them."""
     modules = _imported_from(directories)
     if directories - {None}:
         importlib.invalidate_caches()
@@ -142,7 +139,6 @@ def _drop(directories: set[str | None]) -> dict[str, Any]:
 
 
 def _imported_from(directories: Set[str | None]) -> dict[str, Any]:
-    """Return the imported modules whose outermost packages lie in directories."""
     if not directories - {None}:
         return {}
     tops = {name.partition(".")[0] for name in list(sys.modules)}
@@ -151,10 +147,7 @@ def _imported_from(directories: Set[str | None]) -> dict[str, Any]:
 
 
 def _remove_bytecode(directories: Iterable[str | None], modules: Mapping[str, Any]) -> None:
-    """Remove bytecode from the second in which its source was written last.
-
-    Python compares seconds and sizes: it would take it for that of a later edit in that second.
-    """
+    # Python compares seconds and sizes: it would take it for that of a later edit in that second.
     cached = [
         path for folder in directories for path in Path(folder or "", "__pycache__").glob("*.pyc")
     ]
@@ -169,7 +162,6 @@ def _remove_bytecode(directories: Iterable[str | None], modules: Mapping[str, An
 
 
 def _directory_of(name: str) -> str | None:
-    """Return the directory of a module's outermost package, None if it is not the user's."""
     top = name.partition(".")[0]
     if not top or top in _KEPT or top in sys.stdlib_module_names:
         return None

@@ -88,7 +88,6 @@ def resolve(model: MimoParallelismConfig, world_size: int | None) -> ResolvedWor
 
 
 def _room(model: MimoParallelismConfig, module: ModuleParallelismConfig, world: int) -> int:
-    """Return the ranks between the module's offset and the next module's, or the world's end."""
     if model.deployment_mode != "heterogeneous":
         return world
     later = [

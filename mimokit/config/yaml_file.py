@@ -77,8 +77,6 @@ class BoundedComposer(Composer):
 
 
 class _Expansion:
-    """The values and levels of nodes, with every alias replaced by its value."""
-
     def __init__(self) -> None:
         self._sizes: dict[int, tuple[int, int]] = {}
         self._open: set[int] = set()

@@ -45,7 +45,6 @@ def written_text(config: ExperimentConfig, path: Path | None = None) -> str:
 
 
 def _paths(content: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Yield where values and sections are, each section before what it holds."""
     for key, value in content.items():
         yield (*above, key)
         if isinstance(value, dict):

@@ -88,7 +88,6 @@ def _module_names(model: dict[str, Any]) -> dict[str, str]:
 
 
 def _language_module(model: Mapping[str, Any]) -> str | None:
-    """Return the only module that can be the language module, or None."""
     modules = _modules(model)
     named = [name for name in LANGUAGE_MODULE_NAMES if name in modules]
     if named:
@@ -171,7 +170,6 @@ def _length_of(module: str) -> str:
 
 
 def _patches(network: Mapping[str, Any]) -> int | None:
-    """Return the patches of a full-size image, None for a network that reads no images."""
     pixels, patch = _number(network, "image_size"), _number(network, "patch_size")
     if pixels is None or not patch or pixels < patch:
         return None
@@ -184,7 +182,6 @@ def _modules(model: Mapping[str, Any]) -> list[str]:
 
 
 def _encoders(model: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the modules that feed the language module directly."""
     language, topology = model.get("llm_module_name"), model.get("topology")
     for name in _modules(model):
         fed = topology.get(name) if isinstance(topology, dict) else [language]

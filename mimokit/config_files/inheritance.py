@@ -41,11 +41,6 @@ class Layer:
 
 
 def _resolved(named: str, folder: Path) -> Path:
-    """Return the file that `preset:NAME`, or a path counted from a folder, names.
-
-    Raises:
-        ConfigError: there is no such preset.
-    """
     if named.startswith(PRESET_PREFIX):
         return preset_path(named.removeprefix(PRESET_PREFIX))
     return folder / named
@@ -127,7 +122,6 @@ def _read(name: str, path: Path, children: Sequence[Layer]) -> dict[str, Any]:
 
 
 def _parent(layers: Sequence[Layer], content: Mapping[str, Any]) -> tuple[str, Path] | None:
-    """Return name and path of the file that the last layer inherits from."""
     layer, children = layers[-1], {each.path.resolve() for each in layers}
     if "extends" not in content:
         neighbour = layer.path.parent / BASELINE
@@ -165,7 +159,6 @@ def _is_one_of(path: Path, others: set[Path]) -> bool:
 
 
 def _with_chain(error: ConfigError, names: Sequence[str]) -> ConfigError:
-    """Return an error about a parent, with the files that lead to it."""
     chain = " extends ".join(names)
     return ConfigError(
         replace(problem, sentence=f"{problem.sentence.removesuffix('.')} ({chain}).")

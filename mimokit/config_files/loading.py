@@ -134,7 +134,6 @@ def _normalise(
 
 
 def _move_rank_offset(model: dict[str, Any]) -> tuple[Problem, ...]:
-    """Turn `llm_rank_offset` into the rank_offset of the language module, in place."""
     if "llm_rank_offset" not in model:
         return ()
     offset = model.pop("llm_rank_offset")
@@ -190,7 +189,6 @@ def read_sections(sections: dict[str, Any]) -> Reading:
 
 
 def _stand_in(sections: dict[str, Any], place: tuple[Any, ...]) -> bool:
-    """Replace the value at a place; return whether something can stand in for it."""
     if not place:
         return False  # it is the whole config that is wrong
     keys = place[:-1] if place[-1] == "[key]" else place

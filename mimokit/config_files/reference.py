@@ -84,7 +84,6 @@ def _default(section: type[ConfigModel], name: str) -> str:
 
 
 def _type(schema: Mapping[str, Any]) -> str:
-    """Return the type of a JSON schema in words, with its bounds."""
     if alternatives := schema.get("anyOf", schema.get("oneOf")):
         return " or ".join(
             _type(alternative) for alternative in alternatives if alternative.get("type") != "null"

@@ -118,7 +118,6 @@ class _Sources:
     config: ExperimentConfig
 
     def of(self, path: tuple[str, ...]) -> str:
-        """Return the source of one value."""
         file = _file_of(self.layers, path)
         if file is not None:
             return file

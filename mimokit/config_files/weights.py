@@ -76,7 +76,6 @@ def _is_relative(directory: object) -> bool:
 
 
 def _check_sizes(name: str, network: Mapping[str, Any]) -> None:
-    """Reject a module whose sizes nothing states: neither its section nor its weights."""
     missing = [field for field in SIZES if field not in network]
     if missing:
         where = network["weights"]
@@ -88,7 +87,6 @@ def _check_sizes(name: str, network: Mapping[str, Any]) -> None:
 
 
 def _is_language(model: dict[str, Any], name: str) -> bool:
-    """Tell whether a module is the language model: as the config says, or by its name."""
     stated = model.get("llm_module_name")
     if isinstance(stated, str):
         return name == stated

@@ -162,7 +162,6 @@ def _transformer_overrides(layout: Layout) -> dict[str, dict[str, object]]:
 
 
 def _overrides(layout: Layout, choices: tuple[Axis | Choice, ...]) -> dict[str, dict[str, object]]:
-    """Return module -> Megatron's field -> value, for choices that are not at their default."""
     overrides: dict[str, dict[str, object]] = {}
     for name, sizes in layout.modules.items():
         for choice, value in beyond_ranks(sizes).items():
@@ -172,7 +171,6 @@ def _overrides(layout: Layout, choices: tuple[Axis | Choice, ...]) -> dict[str, 
 
 
 def _beyond_layout(layout: Layout, workload: Workload) -> str:
-    """Return the lines for precision and frozen modules that are not the default."""
     text = ""
     if workload.precision != Workload.precision:
         text += f'PRECISION = "{workload.precision}"  # of matrix products\n'

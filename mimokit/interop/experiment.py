@@ -130,7 +130,6 @@ def _ranks(layout: Layout, model: Model) -> dict[str, Any]:
 
 
 def _sections(layout: Layout, workload: Workload, model: Model) -> dict[str, Any]:
-    """Return the sections of an experiment for a model."""
     language_part, branches, graph = language_of(model), branches_of(model), topology_of(model)
     language = plain_name(layout.language, layout)
     nets = {module.name: net_of(module) for module in modules_of(model)}
@@ -166,7 +165,6 @@ def _sections(layout: Layout, workload: Workload, model: Model) -> dict[str, Any
 
 
 def _topology(layout: Layout) -> dict[str, Any]:
-    """Return the graph of modules, where not all feed the language module alone."""
     if not layout.feeds:
         return {}
     plain = {name: plain_name(name, layout) for name in layout.modules}
@@ -207,7 +205,6 @@ def _set_workload(content: dict[str, Any], layout: Layout, workload: Workload) -
 
 
 def _set_schedule(content: dict[str, Any], layout: Layout) -> None:
-    """Say in place which schedule a layout has, where it is not the one of its mode."""
     staged = layout.modules[layout.language].pipeline > 1
     if layout.mode == "colocated" and staged:
         content["runtime"]["pipeline_schedule"] = THREE_PHASE
@@ -225,7 +222,6 @@ def _suppose(content: dict[str, Any], supposed: Mapping[str, Any]) -> None:
 def _with_inputs(
     content: dict[str, Any], layout: Layout, workload: Workload, model: Model
 ) -> ExperimentConfig:
-    """Return the config, with the inputs of encoders for which it would state others."""
     config = config_from_mapping(content)
     derived = workload_of_config(config).inputs
     inputs = {}
@@ -299,7 +295,6 @@ def _plain(module: Module) -> Module:
 
 
 def _differences(written: Any, other: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yield (field, its value in each) of every difference of two records, nested ones included."""
     for field in (field for field in fields(written) if field.compare):
         value, kept = getattr(written, field.name), getattr(other, field.name)
         if is_dataclass(value) and type(value) is type(kept):

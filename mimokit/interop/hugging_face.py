@@ -103,7 +103,6 @@ def config_of_checkpoint(
 def _sizes(
     mode: DeploymentMode, ranks: int, language: Transformer
 ) -> tuple[ParallelSizes, ParallelSizes]:
-    """Return the parallel sizes of the tower and of the language model."""
     if mode == "homogeneous":
         return ParallelSizes(data=ranks), ParallelSizes(data=ranks)
     each = ranks // 2 if mode == "heterogeneous" else ranks
@@ -112,6 +111,5 @@ def _sizes(
 
 
 def _tensor_parallel(ranks: int, net: Transformer) -> int:
-    """Return the largest size that divides ranks, heads, groups and feed-forward width."""
     divided = math.gcd(ranks, net.heads, net.kv_heads, net.ffn)
     return max(size for size in range(1, MOST_TENSOR_PARALLEL + 1) if divided % size == 0)

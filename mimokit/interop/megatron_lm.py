@@ -97,11 +97,6 @@ def to_megatron_arguments(layout: Layout, workload: Workload) -> list[str]:
 
 
 def _precision_words(precision: str) -> list[str]:
-    """Return the arguments of a precision.
-
-    Raises:
-        ConfigError: Megatron-LM has no argument for it.
-    """
     if precision in PRECISIONS:
         return ["--bf16", *PRECISIONS[precision]]
     known = ", ".join(PRECISIONS)
@@ -149,7 +144,6 @@ def from_megatron_arguments(arguments: str | Sequence[str], gpus: int | None = N
 
 
 def _chunks(options: Options, stages: int) -> int:
-    """Return the chunks per stage, from the layers of a chunk."""
     flag = "num-layers-per-virtual-pipeline-stage"
     each, layers = number(options, flag), number(options, "num-layers", 0)
     if not layers or layers % (stages * each):
@@ -211,7 +205,6 @@ def _precision(options: Options) -> str:
 
 
 def _ignored(options: Options) -> Iterator[str]:
-    """Yield a sentence for each given argument that affects memory or time and is ignored."""
     for flag in NOT_PLANNED:
         if flag in options and word(options, flag) not in ("1", "0"):
             yield f"--{flag} was ignored: layouts have no field for it."

@@ -39,7 +39,6 @@ def model_of(options: Options) -> tuple[LanguageModel | None, tuple[str, ...]]:
 
 
 def _net(options: Options) -> Transformer:
-    """Return the layers, with Megatron-LM's defaults for flags that are not given."""
     layers, hidden, heads = (number(options, name) for name in _NEEDED)
     gated, bias = "swiglu" in options, "disable-bias-linear" not in options
     narrower = 4 * hidden * 2 // 3 // 64 * 64
@@ -70,7 +69,6 @@ def _net(options: Options) -> Transformer:
 
 
 def _latent_attention(options: Options) -> LatentAttention:
-    """Return latent attention, with the defaults of Megatron's `MLATransformerConfig`."""
     return LatentAttention(
         q_rank=number(options, "q-lora-rank", 0),
         kv_rank=number(options, "kv-lora-rank", 32),
@@ -87,14 +85,8 @@ def _window(options: Options) -> int:
 
 
 def _without_window(options: Options, layers: int) -> int | tuple[int, ...]:
-    """Return the numbers, from 1, of the layers that attend to all tokens next to a window.
-
-    Megatron writes `4` for every fourth layer, or a pattern such as `([1]*3+[0])*8`, where 0 is
-    such a layer.
-
-    Raises:
-        ConfigError: it is neither, or a pattern for another number of layers.
-    """
+    # Megatron writes `4` for every fourth layer, or a pattern such as `([1]*3+[0])*8`, where 0 is
+    # such a layer. Layers are counted from 1.
     frequency = word(options, "window-attn-skip-freq")
     if not frequency or not _window(options):
         return 0
@@ -112,7 +104,6 @@ def _without_window(options: Options, layers: int) -> int | tuple[int, ...]:
 
 
 def _pattern(plain: str, layers: int) -> list[str] | None:
-    """Return the entries of a pattern of lists that are added and repeated, one for each layer."""
     repeated = re.fullmatch(r"\(([^()]*)\)(?:\*(\d+))?", plain)
     inside, times = (repeated.group(1), repeated.group(2)) if repeated else (plain, None)
     runs = [_run(part) for part in inside.split("+")]
@@ -135,13 +126,7 @@ def _experts(options: Options, ffn: int, layers: int) -> MixtureOfExperts:
 
 
 def _dense_layers(frequency: str, layers: int) -> int:
-    """Return the number of first layers without experts.
-
-    Megatron writes `1`, or a pattern such as `([0]*3+[1]*58)`.
-
-    Raises:
-        ConfigError: the pattern is not layers without experts, then layers with experts.
-    """
+    # Megatron writes `1`, or a pattern such as `([0]*3+[1]*58)`.
     plain = frequency.replace(" ", "").strip("()")
     if plain == "1":
         return 0

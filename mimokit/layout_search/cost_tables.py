@@ -80,7 +80,6 @@ class Tables:
         return replace(language, decoders=decoders) if decoders else language, encoders
 
     def _other(self, which: int, candidate: int, languages: slice) -> EncoderCost | LanguageCost:
-        """Return the costs of one candidate next to some language candidates."""
         sizes, first = self.other_sizes[which], candidate * self.steps
         index = first + self.step[languages]
         samples = np.asarray(sizes.micro_batch)[index]

@@ -115,7 +115,6 @@ class Scan:
         return Kept(*(np.concatenate(column) for column in columns))
 
     def _valid(self, batch: LayoutBatch) -> Mask:
-        """Return which languages go with the other modules, and count those that do not."""
         tables, which = self.tables, batch.languages
         valid = np.full(which.stop - which.start, True)
         around = tables.language
@@ -145,14 +144,12 @@ class Scan:
     def _pairs_of_others(
         self, mode: DeploymentMode, names: tuple[str, ...]
     ) -> Iterable[tuple[str, str]]:
-        """Return the modules that hand over samples to each other, or read them together."""
         if mode == "colocated":
             return itertools.combinations(names, 2)
         feeds, language = self.task.feeds, self.task.language.name
         return ((name, to) for name in names for to in feeds[name] if to != language)
 
     def _allowed(self, mode: DeploymentMode, module: Candidates, sized: Candidates) -> Mask:
-        """Return with which candidates of a module another one has nothing that is refused."""
         key = mode, module.facts.name
         if key not in self._masks:
             part = self.task.parts.get(module.facts.name)
@@ -161,7 +158,6 @@ class Scan:
         return self._masks[key]
 
     def _keep(self, valid: Mask, holds: Mask, reason: str) -> None:
-        """Keep of the valid layouts those for which a rule holds, and count the others."""
         self.dropped[reason] += int(np.count_nonzero(valid & ~holds))
         valid &= holds
 
@@ -191,10 +187,7 @@ class Scan:
         memory: NDArray[np.float64],
         valid: Mask,
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the outcomes with as few passes of encoders as fit in memory.
-
-        More passes hold fewer activations, and take longer; see `SearchTask.predict`.
-        """
+        # More passes keep fewer activations, and take longer; see `SearchTask.predict`.
         count = language.micro_batches
         for passes in passes_of(int(np.max(count))):
             over = valid & (memory > self.task.memory_limit)
@@ -223,7 +216,7 @@ class Scan:
         seconds: NDArray[np.float64],
         memory: NDArray[np.float64],
     ) -> None:
-        """Keep the front and the best of a batch: nothing else can become the front or the best."""
+        # Nothing else can become the front or the best.
         if not len(chosen):
             return
         languages = chosen + batch.languages.start
@@ -298,7 +291,6 @@ def _heterogeneous(
 
 
 def _some_sizes(sizes: ParallelSizes, which: int | slice) -> ModuleSizes:
-    """Return of some candidates the sizes that rules of two modules read."""
     return ModuleSizes(
         pipeline=np.asarray(sizes.pipeline)[which],
         virtual=np.asarray(sizes.virtual)[which],
@@ -308,7 +300,6 @@ def _some_sizes(sizes: ParallelSizes, which: int | slice) -> ModuleSizes:
 
 
 def _shared_rules(tables: Tables, encoder: Candidates) -> Iterator[tuple[str, Mask]]:
-    """Yield where an encoder can lie in the first stage of a language model, rule by rule."""
     sizes = in_first_stage(tables.language.sizes)
     for rule in SEARCH_RULES:
         holds = np.broadcast_to(rule.holds(sizes, encoder.facts), tables.samples.shape)

@@ -51,7 +51,6 @@ def explain(
 
 
 def _wrapped(sentence: str) -> str:
-    """Return a sentence in lines that end between words."""
     return textwrap.fill(
         sentence,
         WIDTH,
@@ -73,7 +72,6 @@ def _what(task: SearchTask, best: Prediction, evaluated: int) -> str:
 
 
 def _ties(best: Prediction, ties: int) -> Iterator[str]:
-    """Yield how many layouts may be as fast."""
     if ties:
         yield (
             f"{counted(ties, 'other layout')} that {'was' if ties == 1 else 'were'} simulated "
@@ -112,7 +110,6 @@ def _modes(best: Prediction, per_mode: Mapping[str, Prediction]) -> Iterator[str
 
 
 def _one_step_away(task: SearchTask, best: Prediction) -> Iterator[str]:
-    """Yield what the nearest layouts would lose: the closest ones first."""
     slower: list[tuple[float, str]] = []
     tied: list[str] = []
     too_large: list[str] = []
@@ -169,7 +166,6 @@ def _changes(language: ParallelSizes) -> Iterator[tuple[str, ParallelSizes]]:
 
 
 def _with_language(layout: Layout, sizes: ParallelSizes) -> Layout | None:
-    """Return a layout with other sizes of the language model, None where no samples are whole."""
     modules: dict[str, ParallelSizes] = {}
     samples = sizes.micro_batch * sizes.data
     for name, encoder in layout.modules.items():

@@ -60,7 +60,6 @@ def choose_finalists(scan: Scan, count: int) -> Finalists:
 
 
 def _distinct(scan: Scan, kept: Kept, order: NDArray[np.intp], count: int) -> list[int]:
-    """Return the first rows that differ in more than optimizer instances from one before."""
     chosen: dict[str, int] = {}
     for row in order:
         layout = layout_of(scan, kept, int(row))

@@ -61,7 +61,6 @@ def _hopeless() -> str:
 
 
 def _ways_out(task: SearchTask) -> Iterator[str]:
-    """Yield what would make a layout fit: recomputation that was not allowed, more GPUs."""
     if any("recompute" in sizes for sizes in task.constraints.sizes.values()):
         sizes = {
             name: {key: values for key, values in chosen.items() if key != "recompute"}
@@ -78,7 +77,6 @@ def _ways_out(task: SearchTask) -> Iterator[str]:
 
 
 def _fits(task: SearchTask) -> bool:
-    """Return whether any layout fits, among those that need the least memory."""
     lean = replace(task, objective="memory", constraints=_leanest(task.constraints))
     try:
         language, encoders, _ = enumerate_modules(lean)

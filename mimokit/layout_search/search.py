@@ -144,7 +144,6 @@ def search(
 
 
 def _run(scan: Scan, progress: ProgressCallback | None, cancelled: CancelCheck | None) -> bool:
-    """Evaluate all batches and return whether the search was completed."""
     plan = list(batches(scan.task, scan.tables)) if scan.tables.language.count else []
     sizes = np.cumsum([0, *(batch.languages.stop - batch.languages.start for batch in plan)])
     reported = time.perf_counter()

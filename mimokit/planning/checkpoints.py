@@ -241,7 +241,6 @@ def read_checkpoint(directory: str | os.PathLike[str]) -> Checkpoint:
 
 
 def _checkpoint(path: Path, content: Mapping[str, Any]) -> Checkpoint | None:
-    """Return the checkpoint of a marker; None if it is not one."""
     try:
         data = DataPosition(**content["data"])
         shapes = {str(name): tuple(map(int, shape)) for name, shape in content["shapes"].items()}
@@ -273,7 +272,6 @@ def _checkpoint(path: Path, content: Mapping[str, Any]) -> Checkpoint | None:
 
 
 def _is_inside(name: str) -> bool:
-    """Whether a name is that of a file of a rank, of the first replica or of another one."""
     *folders, file = Path(name).parts
     known = not folders or (len(folders) == 1 and folders[0].startswith(_REPLICA))
     return known and "/".join([*folders, file]) == name and name.endswith(_SUFFIX)

@@ -184,10 +184,8 @@ def _plan_execution(config: ExperimentConfig, ranks: ModuleRanks) -> ModuleExecu
 
 
 def _are_in_row(config: ExperimentConfig, module: str) -> bool:
-    """Whether a module computes samples in a row: text decoders also where experts count tokens.
-
-    The language model sends all text decoders the same rows, without padding then.
-    """
+    # The language model sends all text decoders the same rows, without padding where experts count
+    # tokens.
     model, packed = config.model, config.data.pack_sequences_in_batch
     writing = [n for n in model.decoder_module_names if n not in model.reconstructing_names]
     if module not in writing:

@@ -189,11 +189,6 @@ def _bridge(
     samples_per_microbatch: int,
     number_bytes: int,
 ) -> Bridge:
-    """Return how the output of one module reaches the next.
-
-    Args:
-        number_bytes: bytes of a number in the output.
-    """
     bytes_per_sample = number_bytes * _numbers_per_sample(config, source.module, destination.module)
     mode = config.model.deployment_mode
     language = config.model.get_parallelism(config.model.llm_module_name)
@@ -210,11 +205,8 @@ def _bridge(
 
 
 def _numbers_per_sample(config: ExperimentConfig, source: str, destination: str) -> int:
-    """Return the numbers in a module's output for one sample, as it crosses to another module.
-
-    An encoder's output already has the width of each module that it feeds: its projectors run on
-    the encoder's ranks.
-    """
+    # An encoder's output already has the width of each module that it feeds: its projectors run on
+    # the encoder's ranks.
     model, data = config.model, config.data
     language = model.llm_module_name
     if source == language:
@@ -286,11 +278,8 @@ def plan_batch(
 def _loading_spans(
     ranks: ModuleRanks, llm_module_name: str, topology: Topology, placing: Collection[str]
 ) -> tuple[range, ...]:
-    """Return the ranks that read inputs, at the first stage, or labels, at the last.
-
-    Modules that no module feeds read inputs, modules that feed none read labels, and the language
-    module reads both.
-    """
+    # Modules that no module feeds read inputs, modules that feed none read labels, and the language
+    # module reads both.
     is_language = ranks.module == llm_module_name
     fed = any(ranks.module in targets for targets in topology.values())
     stages = []

@@ -102,7 +102,6 @@ def _operations(
 
 
 def _ends(plan: LayoutPlan, rank: int, action: Action) -> tuple[bool, bool]:
-    """Return whether a rank sends, and whether it receives, in an action."""
     if action.edge is None:
         return False, False
     if action.kind not in BRIDGES:
@@ -129,7 +128,6 @@ def _messages(plan: LayoutPlan, action: Action) -> Iterator[RankMessage]:
 
 
 def _first_edge(plan: LayoutPlan, modality: str, destination: int) -> int:
-    """Return the edge whose tags the messages of a bridge have."""
     graph = plan.program.graph
     fed = graph.stages[destination].module
     to_it = (edge for edge in graph.edges if graph.stages[edge.destination].module == fed)

@@ -253,12 +253,6 @@ def _beside(
     text_heads: frozenset[str],
     in_row: Collection[str],
 ) -> PipelinePlan:
-    """Return what ranks do that compute encoders next to the stages of a pipeline.
-
-    Args:
-        line: the pipeline alone.
-        graph: of all modules; see `shared_graph`.
-    """
     # Ranks with first stages of encoders read and cut in steps of their own.
     begin = {stage for stage in graph.beside if graph.stages[stage].place == 0}
     apart = {stage for worker in graph.workers if begin.isdisjoint(worker) for stage in worker}

@@ -81,13 +81,11 @@ def place_replicas(hosts: Sequence[str], layout_ranks: int, replicas: int) -> Pl
 
 
 def _on_one_host(free: dict[str, list[int]], ranks: int) -> list[int]:
-    """Take the engines of a replica from the first host that has so many; none: return nothing."""
     there = next((slots for slots in free.values() if len(slots) >= ranks), None)
     return [] if there is None else _take(there, ranks)
 
 
 def _spread(free: dict[str, list[int]], ranks: int) -> list[int]:
-    """Take whole hosts, the largest first, and the rest from the smallest host that has it."""
     slots: list[int] = []
     while len(slots) < ranks:
         missing = ranks - len(slots)

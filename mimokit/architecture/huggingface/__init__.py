@@ -126,7 +126,7 @@ def _model(fields: Fields, kind: str, name: str) -> Model:
 
 
 def _qwen_vl(fields: Fields, kind: str, name: str) -> MultimodalModel:
-    """Return a Qwen-VL; older files have the text fields next to vision_config."""
+    # Older files have the text fields next to vision_config.
     encoder, projector = _QWEN_VISION[kind](fields.section("vision_config"), IMAGES)
     text = fields.section("text_config") if "text_config" in fields else fields
     tied = fields.flag("tie_word_embeddings")

@@ -144,7 +144,7 @@ def _activation(fields: Fields, name: str, default: str) -> str:
 def _grouped(
     fields: Fields, kind: str, activation: str, epsilon: float, positions: int
 ) -> NetworkFunctions:
-    """Return those of Llama's family; files of different age state rotary positions elsewhere."""
+    # Files of different age state rotary positions elsewhere.
     rotary = next(
         (fields.section(name) for name in ("rope_parameters", "rope_scaling") if name in fields),
         Fields({}),
@@ -212,7 +212,6 @@ def _partial(fields: Fields, rotary: Fields) -> bool:
 
 
 def _unknown(fields: Fields, rotary: Fields) -> Iterator[str]:
-    """Yield the fields that change rotary positions, and that are set."""
     if _partial(fields, rotary):
         yield "partial_rotary_factor"
     if "attention_factor" in rotary:
@@ -222,7 +221,6 @@ def _unknown(fields: Fields, rotary: Fields) -> Iterator[str]:
 
 
 def _gpt2_unknown(fields: Fields) -> Iterator[str]:
-    """Yield the fields that change the scale of attention, and that are set."""
     if not fields.flag("scale_attn_weights", default=True):
         yield "scale_attn_weights: false"
     if fields.flag("scale_attn_by_inverse_layer_idx"):

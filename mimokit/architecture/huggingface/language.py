@@ -61,12 +61,10 @@ def language_model(fields: Fields, kind: str, name: str, tied: bool = False) -> 
 
 
 def _further_tokens(fields: Fields, kind: str) -> int:
-    """Return the layers of multi-token prediction."""
     return fields.size_or("num_nextn_predict_layers", 0) if kind in _FURTHER_TOKENS else 0
 
 
 def _grouped(fields: Fields, kind: str) -> Transformer:
-    """Return Llama's layer: grouped queries, SwiGLU, RMSNorm; Qwen's biases or query-key norms."""
     hidden, heads = fields.size("hidden_size"), fields.size("num_attention_heads")
     kv_heads = fields.size_or("num_key_value_heads", heads, least=1)
     fields.must_divide(kv_heads, heads, "num_key_value_heads", "num_attention_heads")
@@ -94,7 +92,6 @@ def _grouped(fields: Fields, kind: str) -> Transformer:
 
 
 def _windows(fields: Fields, kind: str) -> dict[str, Any]:
-    """Return the window of attention, in tokens, and the layers without it."""
     if kind in ("mistral", "mixtral", "phi3"):
         return {"window": fields.size_or("sliding_window", 0)}
     if not kind.startswith(("qwen", "mimo")) or not fields.flag("use_sliding_window"):
@@ -110,7 +107,6 @@ def _windows(fields: Fields, kind: str) -> dict[str, Any]:
 
 
 def _usual(fields: Fields, kind: str, gated: bool) -> dict[str, Any]:
-    """Return activation, epsilon and initialisation of layers."""
     functions = functions_of_section(fields, kind)
     return {
         "activation": activation_of(fields, functions, gated),
@@ -156,7 +152,6 @@ def _experts(fields: Fields, kind: str) -> MixtureOfExperts | None:
 
 
 def _leading(fields: Fields) -> int:
-    """Return the number of first layers without experts; dense layers elsewhere are refused."""
     _check_every_layer(fields, "decoder_sparse_step")
     dense = fields.integers("mlp_only_layers")
     layers = fields.size("num_hidden_layers")
@@ -177,7 +172,6 @@ def _check_top_k(fields: Fields, moe: MixtureOfExperts) -> None:
 
 
 def _latent(fields: Fields, kind: str) -> Transformer:
-    """Return DeepSeek's layer: latent attention, shared and routed experts."""
     heads = fields.size("num_attention_heads")
     mla = LatentAttention(
         q_rank=fields.size_or("q_lora_rank", 0),
@@ -214,7 +208,6 @@ def _latent(fields: Fields, kind: str) -> Transformer:
 
 
 def _gpt2(fields: Fields, name: str) -> LanguageModel:
-    """Return GPT-2's model: LayerNorm, GELU, biases, learned positions, tied embeddings."""
     hidden, heads = fields.size("n_embd"), fields.size("n_head")
     fields.must_divide(heads, hidden, "n_head", "n_embd")
     return LanguageModel(

@@ -51,7 +51,6 @@ def image_token(fields: Fields) -> int:
 
 
 def _features(fields: Fields, encoder: VisionEncoder) -> VisionEncoder:
-    """Return the tower up to the layer whose output the projector takes, without a last norm."""
     strategy = fields.text("vision_feature_select_strategy", "default")
     if strategy not in _STRATEGIES:
         fields.refuse("vision_feature_select_strategy", "write default or full")
@@ -70,7 +69,7 @@ def _features(fields: Fields, encoder: VisionEncoder) -> VisionEncoder:
 
 
 def _layers(fields: Fields, layers: int) -> int:
-    """Return how many layers run: hidden state 0 is the embedding, state n is behind n layers."""
+    # Hidden state 0 is the embedding, state n is behind n layers.
     name = "vision_feature_layer"
     state = fields.one_integer(name, FEATURE_LAYER)
     number = state if state >= 0 else layers + 1 + state
@@ -81,7 +80,6 @@ def _layers(fields: Fields, layers: int) -> int:
 
 
 def _check_activation(fields: Fields) -> None:
-    """Refuse a projector that is not built."""
     name = "projector_hidden_act"
     written = fields.text(name, PROJECTOR_ACTIVATION)
     if ACTIVATION_NAMES.get(written, written) != PROJECTOR_ACTIVATION:

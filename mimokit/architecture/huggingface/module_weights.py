@@ -126,7 +126,6 @@ def contradictions(
 
 
 def _chosen(theirs: ModuleArchitecture) -> Iterator[str]:
-    """Yield the fields that weights leave open."""
     if theirs.position_embedding_type in ("rope", "interpolated"):
         yield "image_size"
     if theirs.merge_size == 1:
@@ -202,14 +201,12 @@ def module_family(
 
 
 def _qwen_family(kind: str, branch: EncoderBranch, names: Collection[str]) -> Family:
-    """Return the tensors of a tower of Qwen-VL and of its mergers, which lie side by side."""
     weights, prefix = WeightTensors(by_name(module_tensors(branch))), prefix_of(names, PATCHES)
     add_qwen_tower(weights, kind, branch, prefix, ENCODER_NAMES[VisionEncoder], PROJECTOR_NAME)
     return Family(kind, branch.encoder, weights)
 
 
 def _run_tower(tower: VisionEncoder, pools: bool) -> VisionEncoder:
-    """Return the part of a tower that a module runs."""
     if pools and tower.head == "none":
         sentence = "pooling_head is true, but its weights have no pooling head; leave it out."
         raise ConfigError([Problem("weights", "pooling_head", True, sentence)])

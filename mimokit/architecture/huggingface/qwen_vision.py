@@ -106,6 +106,5 @@ def _check_rotary(fields: Fields) -> None:
 
 
 def _merger(encoder: VisionEncoder, norm: Norm, width: int) -> Projector:
-    """Return two matrices behind a norm of the patches of a token."""
     merged = encoder.net.hidden * encoder.merge**2
     return Projector((merged, merged, width), norm=(norm, encoder.net.hidden))

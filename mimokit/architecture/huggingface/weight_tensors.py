@@ -116,7 +116,6 @@ class WeightTensors:
         return self.table[name][0].cut.whole
 
     def _add(self, name: str, sources: Iterable[Source], transposed: bool = False) -> None:
-        """Add a parameter, and the copy of it on another stage."""
         parts = tuple(sources)
         self.parameters += [WholeParameter(row, parts, transposed) for row in self.table[name]]
 
@@ -162,10 +161,7 @@ def add_grouped(
 
 
 def _add_further_tokens(weights: WeightTensors, net: Transformer, file: str, ours: str) -> None:
-    """Add a layer that predicts tokens further on.
-
-    MiMo joins the hidden state with the embedding, Megatron the embedding with the hidden state.
-    """
+    # MiMo joins the hidden state with the embedding, Megatron the embedding with the hidden state.
     for norm, theirs in (("enorm", "token"), ("hnorm", "hidden"), ("final_layernorm", "final")):
         weights.copy(f"{ours}{norm}.weight", f"{file}{theirs}_layernorm.weight")
     weights.swap_halves(f"{ours}eh_proj.weight", f"{file}input_proj.weight")
@@ -181,7 +177,6 @@ def _kinds(bias: bool) -> tuple[str, ...]:
 def _add_grouped_attention(
     weights: WeightTensors, net: Transformer, file: str, ours: str, fused: bool
 ) -> None:
-    """Add the attention of a layer and the norm in front of it."""
     attention, theirs = f"{ours}self_attention.", f"{file}self_attn."
     weights.copy(f"{ours}input_layernorm.weight", f"{file}input_layernorm.weight")
     if fused:
@@ -200,7 +195,6 @@ def _add_grouped_attention(
 def _add_grouped_feed_forward(
     weights: WeightTensors, net: Transformer, file: str, ours: str, fused: bool
 ) -> None:
-    """Add the feed-forward block of a layer and the norm in front of it."""
     weights.copy(f"{ours}pre_mlp_layernorm.weight", f"{file}post_attention_layernorm.weight")
     if fused:
         weights.copy(f"{ours}mlp.linear_fc1.weight", f"{file}mlp.gate_up_proj.weight")
@@ -213,7 +207,6 @@ def _add_grouped_feed_forward(
 
 
 def _add_experts(weights: WeightTensors, net: Transformer, kind: str, file: str, ours: str) -> None:
-    """Add the router and the experts of a layer, shared ones too, and the norm in front of them."""
     assert net.moe is not None
     block, gate, up, down = f"{file}mlp.", "gate_proj", "up_proj", "down_proj"
     if kind == "mixtral":
@@ -264,7 +257,6 @@ def _grouped_rows(
 def _add_ends(
     weights: WeightTensors, model: LanguageModel, embedding: str, head: str, name: str
 ) -> None:
-    """Add the token embedding and the output layer, which may be tied."""
     weights.copy(f"{name}{EMBEDDING}", embedding)
     if model.tied:
         weights.passed_over.append(head)

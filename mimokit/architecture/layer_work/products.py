@@ -112,7 +112,6 @@ def _attention(net: Transformer, sizes: ParallelSizes) -> Iterator[MatrixProduct
 def _latent(
     net: Transformer, mla: LatentAttention, sizes: ParallelSizes
 ) -> Iterator[MatrixProduct]:
-    """Yield the products of latent attention; its compressions are whole on every rank."""
     if mla.q_rank:
         yield MatrixProduct(NORMED, net.hidden, mla.q_rank)
     query = net.heads * net.qk_dim / sizes.tensor
@@ -122,7 +121,6 @@ def _latent(
 
 
 def _feed_forward(net: Transformer, inner: Numbers) -> tuple[MatrixProduct, MatrixProduct]:
-    """Return the products into and out of a feed-forward layer of an inner width on a rank."""
     into = (2 if net.gated else 1) * inner
     return (
         MatrixProduct(NORMED_AGAIN, net.hidden, into, bias=net.ffn_bias * into),

@@ -235,7 +235,6 @@ def path_of(name: str, field: str) -> str:
 
 
 def _told(part: Part, name: str) -> str:
-    """Return a name, with its value behind it where that is short."""
     value = part.values.get(name)
     return f"{name} {written(value)}" if isinstance(value, bool | int | float | str) else name
 

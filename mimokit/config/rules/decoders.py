@@ -39,7 +39,6 @@ def decoder_problems(context: ValidationContext) -> Iterator[Problem]:
 def _no_items(
     model: MimoParallelismConfig, name: str, network: ModuleArchitecture
 ) -> Iterator[Problem]:
-    """Yield a decoder of images or sound of which it is not clear whose items it makes."""
     if model.reconstructed_by(network) is not None:
         return
     reading, named = model.reading(network.modality), network.reconstructs

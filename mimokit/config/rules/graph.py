@@ -48,7 +48,6 @@ def _unknown_modules(context: ValidationContext, graph: Topology) -> Iterator[Pr
 
 
 def _disconnected(context: ValidationContext, graph: Topology) -> Iterator[Problem]:
-    """Yield the modules that no path joins to the language module."""
     language = context.model.llm_module_name
     joined = {language} | upstream(graph, language) | downstream(graph, language)
     for name in graph:
@@ -64,7 +63,6 @@ def _disconnected(context: ValidationContext, graph: Topology) -> Iterator[Probl
 
 
 def _behind(context: ValidationContext, graph: Topology) -> Iterator[Problem]:
-    """Yield the modules other than the language module that feed one behind it."""
     language = context.model.llm_module_name
     behind = downstream(graph, language)
     for name, fed in graph.items():

@@ -52,7 +52,6 @@ def _network_problems(
 
 
 def _rows(context: ValidationContext) -> Iterator[Problem]:
-    """Yield encoders whose modal_type contradicts the graph, and inner layers that nothing adds."""
     model, graph = context.model, context.model.module_topology
     for name in model.encoder_module_names:
         network, path = model.module_architectures.get(name), network_path(name, "modal_type")
@@ -81,7 +80,6 @@ def _rows(context: ValidationContext) -> Iterator[Problem]:
 
 
 def _section_problem(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
-    """Yield the problem of frequencies that three axes do not share out among them."""
     section, half = network.mrope_section, network.head_dim // 2
     # A width that heads do not divide is the problem of another rule.
     unknown = network.kv_channels is None and network.hidden_size % network.num_attention_heads
@@ -157,7 +155,6 @@ def _unknown_encoders(context: ValidationContext, data: DataConfig) -> Iterator[
 
 
 def _text_heads(context: ValidationContext, data: DataConfig) -> Iterator[Problem]:
-    """Yield what does not fit the encoders that read words."""
     model = context.model
     heads = {
         name: network

@@ -51,7 +51,6 @@ class SizeRule:
 
 
 def _divides_width(field: str) -> Callable[[ModuleSizes, ModuleFacts], Problem]:
-    """Return the sentence of a width that tensor parallelism does not divide."""
     name = {
         "num_attention_heads": "heads",
         "ffn_hidden_size": "ffn",
@@ -96,7 +95,6 @@ def _projector(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
 
 
 def _first_layers(sizes: ModuleSizes, facts: ModuleFacts) -> Numbers:
-    """Return the layers of the first chunk."""
     layers, fewer = sizes.layers_per_chunk(facts.layers, facts.extra)
     return layers - fewer
 
@@ -293,7 +291,6 @@ def rounds_are_whole(micro_batches: Numbers, sizes: ModuleSizes) -> Numbers:
 
 
 def _expert_replicas(sizes: ModuleSizes) -> Numbers:
-    """Return the ranks that hold equal weights of an expert."""
     return sizes.ranks_per_stage // (sizes.expert * sizes.expert_tensor)
 
 

@@ -52,10 +52,7 @@ def network_problems(context: ValidationContext) -> Iterator[Problem]:
 def _head_problem(
     context: ValidationContext, name: str, network: ModuleArchitecture
 ) -> Iterator[Problem]:
-    """Yield the problem of heads that do not share the width evenly.
-
-    Silent if tensor parallelism does not divide the heads, whose number has to change anyway.
-    """
+    # Silent if tensor parallelism does not divide the heads, whose number has to change anyway.
     heads, module = network.num_attention_heads, context.sizes.get(name)
     if module is not None and heads % module.tensor_parallel:
         return
@@ -95,7 +92,6 @@ def _image_problems(name: str, network: ModuleArchitecture) -> Iterator[Problem]
 
 
 def _in_place(name: str, network: ModuleArchitecture, role: Role) -> Iterator[Problem]:
-    """Yield what depends on what the module is in its model."""
     if role not in ENCODERS and not isinstance(network.frozen, bool):
         sentence = (
             f"frozen names the parts {', '.join(network.frozen) or 'none'}, which "
@@ -111,7 +107,6 @@ def _in_place(name: str, network: ModuleArchitecture, role: Role) -> Iterator[Pr
 
 
 def _square_window(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
-    """Yield a window of images whose number of patches is not a square."""
     window = network.window_size
     if window is None or window >= network.seq_length or math.isqrt(window) ** 2 == window:
         return
@@ -138,7 +133,6 @@ def _problem(name: str, field: str, value: object, what: str, leave_out: bool = 
 def _together(
     name: str, network: ModuleArchitecture, leader: str, others: Sequence[str]
 ) -> Iterator[Problem]:
-    """Yield the fields that say nothing without another that is not there."""
     if getattr(network, leader):
         return
     for field in others:
@@ -150,7 +144,6 @@ def _together(
 
 
 def _latent(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
-    """Yield what latent attention lacks."""
     if not network.multi_latent_attention:
         return
     for field in _OF_LATENT_ATTENTION[:-1]:
@@ -229,7 +222,6 @@ def _positions(
 def _interpolated(
     name: str, network: ModuleArchitecture, table: int | None, reads_images: bool
 ) -> Iterator[Problem]:
-    """Yield why a table cannot be interpolated to the rows and columns of images."""
     field = "position_embedding_type"
     if not reads_images:
         what = "but the module reads no images; write rope or learned_absolute."

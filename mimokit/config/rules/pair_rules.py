@@ -65,7 +65,6 @@ def pipeline_problem(name: str, stages: int, right: str, fix: Fix) -> Problem:
 
 
 def _same_size(axis: Axis) -> PairRule:
-    """Return the rule that modules on the same ranks, in one pipeline, have the same size."""
     field, config_field = SIZE_FIELDS[axis], CONFIG_FIELDS[axis]
 
     def holds(sizes: ModuleSizes, other: ModuleSizes, facts: PairFacts) -> Numbers:

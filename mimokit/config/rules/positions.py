@@ -39,7 +39,6 @@ def _has_even_heads(network: ModuleArchitecture) -> bool:
 
 
 def _table(name: str, network: ModuleArchitecture, encodes: bool) -> Iterator[Problem]:
-    """Yield a table that has too few rows."""
     field, rows = "max_position_embeddings", network.max_position_embeddings
     positions = network.positions - network.num_registers if encodes else network.seq_length
     if rows is None or rows >= positions:
@@ -60,7 +59,6 @@ def _table(name: str, network: ModuleArchitecture, encodes: bool) -> Iterator[Pr
 
 
 def _rotary(name: str, network: ModuleArchitecture, axes: int) -> Iterator[Problem]:
-    """Yield heads that cannot be rotated; those of images rotate with rows and with columns."""
     width = network.head_dim
     if width % (2 * axes):
         what = (
@@ -77,7 +75,6 @@ def _rotary(name: str, network: ModuleArchitecture, axes: int) -> Iterator[Probl
 
 
 def _scaling(name: str, scaling: RopeScaling, pairs: int) -> Iterator[Problem]:
-    """Yield a stretching that is not known, or that lacks numbers for the pairs of a head."""
     path = network_path(name, "rope_scaling")
     if scaling.rope_type not in _STRETCHED:
         sentence = (

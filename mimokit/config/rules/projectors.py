@@ -64,7 +64,6 @@ def most_inner_layers(context: ValidationContext) -> int:
 
 
 def _column_widths(stated: ProjectorArchitecture, taking: ModuleArchitecture) -> list[int]:
-    """Return the widths of every other matrix's outputs, of a projector for one receiver."""
     inside = stated.hidden_sizes
     inside = [taking.feed_forward_size] if inside is None else inside
     return [*inside, taking.hidden_size][::2]
@@ -73,7 +72,6 @@ def _column_widths(stated: ProjectorArchitecture, taking: ModuleArchitecture) ->
 def _norm(
     name: str, field: str, piece: int, features: int, stated: ProjectorArchitecture
 ) -> Iterator[Problem]:
-    """Yield a norm in front of a projector whose width does not divide that of a token."""
     kind = getattr(stated, field.replace("norm_size", "normalization"))
     if kind is not None and features % piece:
         sentence = (
@@ -85,7 +83,6 @@ def _norm(
 
 
 def _inner_layers(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
-    """Yield inner layers whose rows nothing adds."""
     field = "projector.deepstack_layers"
     if network.modality == "vision":
         return

@@ -53,10 +53,8 @@ def _colocated(context: ValidationContext) -> Iterator[Problem]:
 
 
 def _adapter_problems(context: ValidationContext) -> Iterator[Problem]:
-    """Yield adapters without stages behind an encoder in stages, on shared ranks.
-
-    Each set of ranks would compute such an adapter, but the last one alone has the encoder's rows.
-    """
+    # Each set of ranks would compute such an adapter, but the last one alone has the encoder's
+    # rows.
     model, sizes = context.model, context.sizes
     for source, targets in model.module_topology.items():
         for name in (name for name in targets if name != model.llm_module_name):
@@ -73,10 +71,7 @@ def _adapter_problems(context: ValidationContext) -> Iterator[Problem]:
 
 
 def _language_pipeline(context: ValidationContext) -> Iterator[Problem]:
-    """Yield the language module's pipeline on shared ranks, unless the schedule has a phase for it.
-
-    Without a runtime section no schedule was chosen.
-    """
+    # Without a runtime section no schedule was chosen.
     name = context.model.llm_module_name
     stages = context.sizes[name].pipeline_parallel
     if stages == 1 or not context.has_valid_sizes(name):
@@ -101,7 +96,6 @@ def _offset_problems(context: ValidationContext, mode: str) -> Iterator[Problem]
 
 
 def _count_problem(context: ValidationContext, name: str) -> Iterator[Problem]:
-    """Yield the problem of a module on shared ranks whose rank count is not the world's."""
     module, world = context.sizes[name], context.world.world_size
     if world is None or module.data_parallel is None or not context.has_valid_sizes(name):
         return
@@ -124,10 +118,7 @@ def _room_text(context: ValidationContext, ranks: int) -> str:
 
 
 def _replica_problems(context: ValidationContext) -> Iterator[Problem]:
-    """Yield the pairs of modules of which neither's replicas can be cut into the other's.
-
-    Shared ranks need it of every pair, since every rank reads its samples once for all modules.
-    """
+    # Shared ranks need it of every pair, since every rank reads its samples once for all modules.
     language = context.model.llm_module_name
     pairs = [
         (target, source) if source == language else (source, target)

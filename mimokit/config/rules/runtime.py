@@ -41,7 +41,6 @@ def runtime_problems(context: ValidationContext) -> Iterator[Problem]:
 
 
 def _encoder_microbatches(runtime: RuntimeConfig, context: ValidationContext) -> Iterator[Problem]:
-    """Yield a number that is more than a step has."""
     count, path = runtime.encoder_microbatches, "runtime.encoder_microbatches"
     if count is None or not context.is_valid(path):
         return
@@ -110,7 +109,6 @@ def _validation(runtime: RuntimeConfig, context: ValidationContext) -> Iterator[
 
 
 def _frame_parallel(runtime: RuntimeConfig, context: ValidationContext) -> Iterator[Problem]:
-    """Yield frames to share where no module encodes images."""
     model = context.model
     known = context.is_valid("runtime.patch_type", "model.llm_module_name", "model.topology")
     networks = [model.module_architectures.get(name) for name in model.encoder_module_names]
@@ -153,7 +151,6 @@ def strategy_problems(context: ValidationContext) -> Iterator[Problem]:
 
 
 def _between_nodes_alone(strategy: StrategyConfig) -> Iterator[Problem]:
-    """Yield what runs between the nodes of a fit, and not between replicas of a layout."""
     inner = strategy.inner_optimizer
     for field, value, runs in (
         ("name", strategy.name, strategy.name in BETWEEN_LAYOUTS),
@@ -170,7 +167,6 @@ def _between_nodes_alone(strategy: StrategyConfig) -> Iterator[Problem]:
 
 
 def _without_shards(context: ValidationContext) -> Iterator[Problem]:
-    """Yield modules whose ranks share states of the optimizer next to averaged gradients."""
     for name, sizes in context.model.module_parallelisms.items():
         for field in ("use_distributed_optimizer", "use_megatron_fsdp"):
             if getattr(sizes, field):

@@ -21,7 +21,6 @@ def sample_problems(context: ValidationContext) -> Iterator[Problem]:
 
 
 def _no_tokens(context: ValidationContext, data: DataConfig) -> Iterator[Problem]:
-    """Yield encoders whose rows have no tokens in a sample."""
     model, path = context.model, "data.image_seq_length"
     if data.image_seq_length or not context.is_valid(path, "data.modality_seq_lengths"):
         return
@@ -37,7 +36,6 @@ def _no_tokens(context: ValidationContext, data: DataConfig) -> Iterator[Problem
 
 
 def _text_decoders(context: ValidationContext, data: DataConfig) -> Iterator[Problem]:
-    """Yield decoders that cannot write all tokens of the data, or have too few positions."""
     model = context.model
     for name in model.decoder_module_names:
         network = model.module_architectures.get(name)
@@ -69,6 +67,5 @@ def _text_decoder(
 
 
 def _rows_of_positions(network: ModuleArchitecture) -> float:
-    """Return the positions that a decoder has; any number where they rotate."""
     learned = network.has_learned_positions(by_default=False)
     return (network.max_position_embeddings or network.seq_length) if learned else math.inf

@@ -96,7 +96,6 @@ def _facts_of(
 def _in_graph(
     context: ValidationContext, facts: ModuleFacts, network: ModuleArchitecture
 ) -> ModuleFacts:
-    """Return the facts of a module among others: of its projectors, and what it takes or writes."""
     writes = facts.name in context.model.decoder_module_names and network.modality == "text"
     return replace(
         facts,
@@ -184,7 +183,6 @@ def _ends(name: str, module: ModuleParallelismConfig) -> Iterator[Problem]:
 
 
 def _homogeneous(context: ValidationContext) -> Iterator[Problem]:
-    """Yield the fields in which an encoder differs from the language module around it."""
     model = context.model
     if model.deployment_mode != "homogeneous" or model.llm_module_name not in context.sizes:
         return

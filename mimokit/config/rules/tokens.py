@@ -41,7 +41,6 @@ def _shared_ids(context: ValidationContext) -> Iterator[Problem]:
 
 
 def _placeholder(context: ValidationContext, data: DataConfig) -> Iterator[Problem]:
-    """Yield the problem of a data section and a model that disagree about the image token."""
     ids, first = context.model.special_token_ids, context.model.encoder_module_name
     expected = {first: ids[first]} if first in ids else ids
     if not expected or not context.is_valid(

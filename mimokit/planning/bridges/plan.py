@@ -174,10 +174,7 @@ def _size(grid: RankGrid, dimension: str) -> int:
 def _replicas(
     grid: RankGrid, samples_per_microbatch: int, *, last_stage: bool
 ) -> tuple[Replica, ...]:
-    """Return the replicas at a module's first or last stage, in the order of their samples.
-
-    At the last stage the last rank of a group is its leader, at the first stage the first.
-    """
+    # At the last stage the last rank of a group is its leader, at the first stage the first.
     block, axes = grid.block(), [*reversed(grid.dimensions)]
     if Axis.PIPELINE in axes:
         block = np.moveaxis(block, axes.index(Axis.PIPELINE), 0)[-1 if last_stage else 0]
@@ -198,7 +195,6 @@ def _route(
     bytes_per_sample: int,
     form: Form | None,
 ) -> Route:
-    """Return the route of a form, or the one that moves least, with the reason."""
     if form is not None:
         chosen = route(form, senders, receivers, bytes_per_sample)
         if chosen is None:

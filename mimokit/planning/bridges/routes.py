@@ -189,7 +189,6 @@ def route(
 def _to_replica(
     form: Form, senders: Sequence[Replica], receiver: Replica, number: int
 ) -> list[Transfer]:
-    """Return the transfers to a receiver: number `number` of those that its sender serves."""
     start, stop = receiver.samples
     if form == "leader":
         wanted = [(receiver.leader, receiver.samples)]

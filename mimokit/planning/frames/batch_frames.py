@@ -108,7 +108,6 @@ def encoder_frames(config: ExperimentConfig, plan: LayoutPlan, name: str) -> Bat
 
 
 def _geometry(config: ExperimentConfig, name: str) -> ImageGeometry | None:
-    """Return how an encoder cuts its images; None if it takes none, or sizes contradict."""
     network = config.model.module_architectures.get(name)
     if network is None or network.modality != "vision":
         return None

@@ -60,7 +60,6 @@ def _each_content(sizes: list[float], room: float) -> Iterator[tuple[int, ...]]:
 
 
 def _full(totals: np.ndarray, capacity: float, smallest: float) -> np.ndarray:
-    """Return which contents fit into a capacity and leave no room for another frame."""
     fits: np.ndarray = (totals <= capacity) & (totals + smallest > capacity)
     return fits
 
@@ -89,7 +88,6 @@ def _first_capacity(
 
 
 def _numbers(contents: np.ndarray, wanted: np.ndarray, ranks: int) -> np.ndarray | None:
-    """Return how many ranks have each of the contents, so that they hold all frames."""
     from scipy.optimize import LinearConstraint, milp
 
     each = np.ones(len(contents))
@@ -103,7 +101,6 @@ def _numbers(contents: np.ndarray, wanted: np.ndarray, ranks: int) -> np.ndarray
 
 
 def _dealt(frames: np.ndarray, sizes: np.ndarray, per_rank: np.ndarray) -> np.ndarray:
-    """Return the rank of each frame; ranks have at most as many of a size as their contents."""
     rank_of = np.empty(len(frames), dtype=np.int64)
     for place, size in enumerate(sizes):
         alike = np.flatnonzero(frames == size)

@@ -221,12 +221,9 @@ def _loop(function: Callable[..., Any], frames: int) -> Callable[..., Any]:
 
 @functools.cache
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a loop, or load it from the cache of numba on the disk.
-
-    numba is imported here, so that planning small problems does not load it. It keeps what it
-    compiles next to the file or in the user's cache folder; where neither can be written, the loop
-    is compiled in every process.
-    """
+    # Imported here, so that planning small problems does not load numba. It keeps what it compiles
+    # next to the file or in the user's cache folder; where neither can be written, the loop is
+    # compiled in every process.
     import numba
 
     _let_loops_call()
@@ -238,7 +235,6 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @functools.cache
 def _let_loops_call() -> None:
-    """Let compiled loops call the functions of `CALLED_BY_LOOPS`; once per process."""
     from numba.extending import register_jitable
 
     for function in CALLED_BY_LOOPS:

@@ -173,11 +173,8 @@ def plan_frames(
 
 
 def _ahead(best: Partition) -> Partition:
-    """Return the best plan without homes, which is not made in every step of a run.
-
-    Where frames have few sizes and ranks few frames, a program over the contents of ranks finds
-    what exchanges do not; it takes tens of milliseconds.
-    """
+    # The program takes tens of milliseconds, so that it is not for every step of a run. It finds
+    # what exchanges do not where frames have few sizes and ranks few frames.
     bound = lower_bound(best.sizes, best.ranks)
     if best.makespan <= bound * (1 + WORTH_PROGRAM):
         return best
@@ -201,7 +198,6 @@ def _near_home(
 
 
 def _relabelled(partition: Partition, homes: np.ndarray) -> Partition:
-    """Exchange the names of ranks so that as much as possible stays at home."""
     from scipy.optimize import linear_sum_assignment
 
     ranks = partition.ranks

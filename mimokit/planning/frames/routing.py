@@ -240,7 +240,6 @@ def grid_problem(grid: np.ndarray, settings: FrameSettings) -> str | None:
 
 
 def _shares(loads: np.ndarray, ranks: Sequence[int]) -> np.ndarray:
-    """Return the ranks of contiguous shares of frames of about the same load."""
     total = loads.sum()
     if not total:
         return np.full(len(loads), ranks[0], dtype=np.int64)

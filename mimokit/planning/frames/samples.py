@@ -109,12 +109,10 @@ def order_samples(works: Sequence[SampleWork]) -> tuple[int, ...]:
 
 
 def _least(works: Sequence[SampleWork]) -> float:
-    """Return a time below which no order is."""
     return float(sum(max(w.seconds.sum() / w.replicas, w.seconds.max(initial=0)) for w in works))
 
 
 def _dealt(works: Sequence[SampleWork], key: np.ndarray) -> np.ndarray:
-    """Deal out samples by descending key, each to the least loaded replica that has room."""
     finest = max(works, key=lambda work: work.replicas).replicas
     room = len(key) // finest
     loads, counts = np.zeros(finest), np.zeros(finest, dtype=np.int64)
@@ -128,7 +126,6 @@ def _dealt(works: Sequence[SampleWork], key: np.ndarray) -> np.ndarray:
 
 
 def _exchanged(works: Sequence[SampleWork], order: np.ndarray, goal: float) -> np.ndarray:
-    """Exchange two samples at a time, down to a time or a local optimum."""
     order, samples = order.copy(), len(order)
     replica_of = [np.arange(samples) // max(samples // work.replicas, 1) for work in works]
     for _ in range(MOST_EXCHANGES * samples):
@@ -143,7 +140,6 @@ def _exchanged(works: Sequence[SampleWork], order: np.ndarray, goal: float) -> n
 
 
 def _best_of_all(works: Sequence[SampleWork], start: np.ndarray) -> np.ndarray:
-    """Return the first of the best orders of few samples, the one as it is before all others."""
     if not slowest(works, start):
         return start
     orders = _all_orders(len(start))
@@ -196,7 +192,6 @@ def _best_exchange(
 
 
 def _third(load: np.ndarray, other: int) -> np.ndarray:
-    """Return for every replica the largest load of those that are neither it nor `other`."""
     rest = load.copy()
     rest[other] = 0.0
     largest = int(rest.argmax())

@@ -37,7 +37,6 @@ def unheld_parts(plan: LayoutPlan, config: ExperimentConfig) -> Iterator[str]:
 
 
 def _places(ranks: ModuleRanks) -> set[ShardPlace]:
-    """Return the places of the first stage's ranks that differ in what they hold."""
     experts = ranks.expert_view()
     own = np.hstack(
         [
@@ -51,7 +50,6 @@ def _places(ranks: ModuleRanks) -> set[ShardPlace]:
 
 
 def _cut_fault(cut: TensorCut, ranks: ModuleRanks, places: set[ShardPlace]) -> str:
-    """Return what is wrong with the shards of the ranks of a stage."""
     expert = cut.expert is not None
     if expert and cut.experts % ranks.expert_parallel:
         return f"{ranks.expert_parallel} ranks cannot share {cut.experts} experts"
@@ -117,7 +115,6 @@ def coordinates(grid: RankGrid, axes: tuple[Axis, ...]) -> np.ndarray:
 
 
 def _sharded_states(plan: LayoutPlan, ranks: ModuleRanks) -> Iterator[str]:
-    """Yield modules whose ranks cannot share the states of their optimizer in equal shards."""
     execution = plan.executions[ranks.module]
     if not execution.distributed_optimizer:
         return

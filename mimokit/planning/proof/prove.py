@@ -68,7 +68,6 @@ def prove_layout(config: ConfigSource) -> PlanProof:
 
 
 def _actions(plan: LayoutPlan) -> tuple[Actions, list[Claim]]:
-    """Return the actions of each list, and the claims about them."""
     workers = len(plan.program.graph.workers)
     alike = f"one rank of each of {counted(workers, 'list')} of actions"
     work, order = "each micro-batch is computed and updated once", "no rank waits indefinitely"

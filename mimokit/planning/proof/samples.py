@@ -70,7 +70,6 @@ def unread_samples(plan: LayoutPlan, placing: Collection[str] = ()) -> Iterator[
 
 
 def _reading(plan: LayoutPlan, ranks: ModuleRanks, placing: Collection[str]) -> np.ndarray:
-    """Return the ranks that need inputs or labels: at the ends that no other module feeds."""
     name = ranks.module
     fed = any(name in targets for targets in plan.topology.values())
     ends = [range(0)]  # no rank of an adapter is added below
@@ -147,7 +146,6 @@ def _disjoint(plan: LayoutPlan, bridge: DisjointBridge) -> Iterator[str]:
 
 
 def _frozen(plan: LayoutPlan, module: str) -> bool:
-    """Whether no gradient is needed of the output of a module."""
     feeding = {module}
     while True:
         more = {s for s, targets in plan.topology.items() if feeding & set(targets)} - feeding

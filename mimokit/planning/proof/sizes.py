@@ -58,7 +58,6 @@ def _unequal(grid: RankGrid, axes: Sequence[Axis], sizes: Sizes, what: str) -> I
 
 
 def _entries(plan: LayoutPlan, module: Module, ranks: ModuleRanks) -> tuple[Sizes, Sizes]:
-    """Return the entries of the parameters of every rank, and of those of its experts."""
     execution, experts = plan.executions[module.name], ranks.expert_view()
     places = np.hstack(
         [

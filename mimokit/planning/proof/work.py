@@ -58,7 +58,6 @@ def _of_stage(
 
 
 def _needs_backward(plan: LayoutPlan, module: str) -> bool:
-    """Whether the module, or one that feeds it, is trained."""
     needed = {module}
     for _ in plan.topology:
         needed |= {s for s, targets in plan.topology.items() if needed & set(targets)}

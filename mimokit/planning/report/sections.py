@@ -81,7 +81,6 @@ def _units(cells: list[Cell], shown: int) -> str:
 
 
 def _rank_section(plan: LayoutPlan) -> Section:
-    """Return a row per rank; every second replica of a module has the colour of the module."""
     rows, colors = [], []
     hues = module_hues(plan.modules)
     for rank in range(min(plan.world_size, RANKS_SHOWN)):

@@ -135,7 +135,6 @@ def _transfers(route: Route) -> list[dict[str, int]]:
 
 
 def _pipeline(pipeline: PipelinePlan) -> dict[str, Any]:
-    """Return the pipeline; bubble and makespan follow from its `unit_times`."""
     timeline, schedule = pipeline.timeline(), pipeline.schedule
     stages = {str(rank): pipeline.stages_of(rank)[0] for rank, _ in pipeline.by_rank()}
     warmup = [schedule.warmup(stage.index) for stage in pipeline.graph.stages]

@@ -178,7 +178,6 @@ def _check_own_order(program: Iterable[Action]) -> None:
 def _check_waiting(
     actions: Sequence[Sequence[Action]], queue: Callable[[Message], Hashable]
 ) -> None:
-    """Run all ranks as far as they can, until none advances; reject if some have not ended."""
     workers = {action.stage: worker for worker, own in enumerate(actions) for action in own}
     run = QueuedPrograms([list(_operations(own, workers, queue)) for own in actions])
     stuck = run.run()

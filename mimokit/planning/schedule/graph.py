@@ -225,7 +225,6 @@ def shared_graph(
 def _stages(
     order: tuple[str, ...], topology: Topology, pipeline_parallel: Mapping[str, int]
 ) -> tuple[Stage, ...]:
-    """Return the stages; a module begins after the last stage of all that feed it."""
     begin = dict.fromkeys(order, 0)
     stages: list[Stage] = []
     for name in order:
@@ -248,5 +247,4 @@ def _edges(
 
 
 def _numbered(ends: Iterable[tuple[int, int, str]]) -> tuple[StageEdge, ...]:
-    """Return edges by (source, destination, modality), in the order of their ends."""
     return tuple(StageEdge(number, *edge) for number, edge in enumerate(sorted(set(ends))))

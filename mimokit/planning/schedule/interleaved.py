@@ -33,7 +33,6 @@ def interleaved(graph: StageGraph, worker: int, num_microbatches: int) -> Sequen
 
 @lru_cache(maxsize=16)
 def _orders(graph: StageGraph, num_microbatches: int) -> tuple[tuple[Step, ...], ...]:
-    """Return the steps of every set of ranks."""
     run = _Run(graph, num_microbatches)
     run.to_the_end()
     return tuple(map(tuple, run.steps))
@@ -87,7 +86,6 @@ class _Run:
         self.ends: list[tuple[int, int, int, int]] = []
 
     def to_the_end(self) -> None:
-        """Run until every micro-batch is computed."""
         idle, now = set(range(len(self.steps))), 0
         while True:
             for worker in sorted(idle):
@@ -124,12 +122,10 @@ class _Run:
         return None
 
     def _turn(self, way: int, stage: int) -> tuple[int, int]:
-        """Return round and chunk of the next micro-batch of a stage."""
         place, module = self.graph.stages[stage].place, self.graph.stages[stage].module
         return self.begun[way][stage] // self.sets[module], -place if way else place
 
     def _is_ready(self, way: int, stage: int) -> bool:
-        """Return whether the inputs of the next micro-batch of a stage have been computed."""
         number, done = self.begun[way][stage], self.done[way]
         if way and self.done[0][stage] <= number:
             return False

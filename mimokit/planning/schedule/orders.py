@@ -146,7 +146,6 @@ shared_ranks = SharedOrder()
 
 
 def _with_feeding(graph: StageGraph, step: Step, encoders: Sequence[int]) -> Iterator[Step]:
-    """Yield a step of the language model with those of the encoders that belong to it."""
     kind, stage, microbatch = step
     fed = any(e.index in graph.bridged for e in graph.incoming[stage]) if stage is not None else 0
     if fed and kind == StepKind.FORWARD:
@@ -159,10 +158,8 @@ def _with_feeding(graph: StageGraph, step: Step, encoders: Sequence[int]) -> Ite
 def _before(
     graph: StageGraph, encoders: Sequence[int], microbatches: Sequence[int]
 ) -> Iterator[Step]:
-    """Yield the forwards of encoders, stage by stage: no chunk waits for one that comes later.
-
-    Ranks with later stages of encoders alone read nothing.
-    """
+    # Stage by stage: no chunk waits for one that comes later. Ranks with later stages of encoders
+    # alone read nothing.
     if not encoders or any(graph.stages[stage].place == 0 for stage in encoders):
         for microbatch in microbatches:
             yield StepKind.LOAD, None, microbatch
@@ -175,7 +172,6 @@ def _before(
 
 
 def _computed(graph: StageGraph, step: Step) -> Iterator[Step]:
-    """Yield a step, and after the forward of a last stage the loss."""
     kind, stage, microbatch = step
     yield step
     if kind == StepKind.FORWARD and stage is not None and not graph.outgoing[stage]:

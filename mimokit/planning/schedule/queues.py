@@ -62,7 +62,6 @@ class QueuedPrograms:
         return [each for each, program in enumerate(self.programs) if self.at[each] < len(program)]
 
     def _advance(self, each: int) -> Iterator[int]:
-        """Run a program until it waits; yield the programs that may continue now."""
         program = self.programs[each]
         while self.at[each] < len(program):
             operation = program[self.at[each]]
@@ -75,7 +74,6 @@ class QueuedPrograms:
             self.at[each] += 1
 
     def _exchange(self, each: int, posted: Post) -> Iterator[int]:
-        """Exchange what both ends of a queue have come to; yield the other program if anything."""
         here = self._queues[each, posted.peer, posted.queue]
         there = self._queues[posted.peer, each, posted.queue]
         while here and there and here[0].sends != there[0].sends:

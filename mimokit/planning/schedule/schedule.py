@@ -165,7 +165,6 @@ def _work(schedule: Schedule) -> Work:
 
 @lru_cache(maxsize=64)
 def _steps(schedule: Schedule) -> tuple[tuple[Step, ...], ...]:
-    """Return the steps of every worker, without those for which there is nothing to do."""
     work, outgoing = schedule.work, schedule.graph.outgoing
     everything = bool(work.forward.all() and work.weights.all())
     ordered = [_ordered(schedule, worker) for worker in range(len(schedule.graph.workers))]
@@ -189,7 +188,6 @@ def _steps(schedule: Schedule) -> tuple[tuple[Step, ...], ...]:
 
 
 def _ordered(schedule: Schedule, worker: int) -> tuple[Step, ...]:
-    """Return the steps of the order, after checking that its computations are complete."""
     count, stages = schedule.num_microbatches, schedule.graph.workers[worker]
     steps = tuple(schedule.order(schedule.graph, worker, count))
     computed = [step for step in steps if step[0] in COMPUTATIONS]

@@ -136,7 +136,6 @@ class _Builder:
         self.waits.append((receivers, numbers))
 
     def _add(self, places: Indices, microbatches: Indices, kinds: Indices) -> Indices:
-        """Add tasks that follow each other, in their order; return their numbers."""
         numbers = np.arange(self.size, self.size + len(microbatches))
         self.size += len(microbatches)
         self.added.append((places, microbatches, kinds))
@@ -145,7 +144,6 @@ class _Builder:
     def arrays(
         self,
     ) -> tuple[Indices, Indices, Indices, NDArray[np.bool_], Indices]:
-        """Return place, microbatch, kind, transfer and waits_for."""
         places, microbatches, kinds = zip(*self.added, strict=True)
         return (
             np.concatenate(places),

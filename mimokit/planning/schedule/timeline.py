@@ -128,7 +128,6 @@ class Timeline:
 
     @cached_property
     def _synced(self) -> float:
-        """When all gradients are synced."""
         ends = np.zeros(len(self.grad_sync))
         computing = ~self.tasks.transfer
         np.maximum.at(ends, self.tasks.place[computing], self.stop[computing])
@@ -165,7 +164,6 @@ class Timeline:
 
 
 def _kind(action: Action) -> int:
-    """Return the place of what an action takes part in among `COMPUTATIONS`."""
     if action.kind in COMPUTATIONS:
         return COMPUTATIONS.index(action.kind)
     return int(action.kind == StepKind.SCATTER or action.kind.endswith("backward"))

@@ -66,10 +66,8 @@ def clock_of(plan: LayoutPlan) -> tuple[Tick, ...]:
 
 
 def _together(program: PipelinePlan) -> Iterator[PlannedStep]:
-    """Yield the steps of ranks that all take the same ones.
-
-    A rank skips steps that do not apply to its data: those of an encoder whose modality is absent.
-    """
+    # A rank skips steps that do not apply to its data: those of an encoder whose modality is
+    # absent.
     for action in program.actions(0):
         if action.kind not in UPDATE:
             yield _step(program, action)
@@ -139,7 +137,6 @@ def _waves(pipeline: PipelinePlan) -> Iterator[tuple[float, dict[int, Action]]]:
 def _may_run(
     pipeline: PipelinePlan, action: Action, due: Iterable[Action], sent: Collection[Message]
 ) -> bool:
-    """Return whether a message has been sent, and all ranks that compute together have arrived."""
     if action.kind in RECEIVES:
         return action.message in sent
     graph = pipeline.graph

@@ -280,7 +280,6 @@ def _contents(piece: SeenCrossing, sent: SeenCrossing | None) -> Iterator[PlanDi
 
 
 def _which(crossing: Crossing, wanted: tuple[str, ...], got: tuple[str, ...]) -> str:
-    """Return the samples whose fingerprints differ, if there is one fingerprint per sample."""
     if not len(wanted) == len(got) == crossing.stop - crossing.start:
         return f"samples {crossing.start} to {crossing.stop - 1}"
     pairs = enumerate(zip(wanted, got, strict=True), start=crossing.start)

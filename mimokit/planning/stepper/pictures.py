@@ -147,7 +147,6 @@ def place_in(
 def _bounds(
     shape: Sequence[int], rows: int, samples: int | None, rows_per_sample: Sequence[int] | None
 ) -> tuple[int, ...]:
-    """Return the first row of every sample."""
     if rows_per_sample and sum(rows_per_sample) == rows:
         return tuple(np.cumsum([0, *rows_per_sample[:-1]]).tolist())
     if samples and len(shape) > 1 and samples in (shape[0], shape[sample_axis(shape, samples)]):
@@ -210,7 +209,6 @@ def _clipped(window: Window | None, rows: int, columns: int) -> Window:
 
 
 def _strided(matrix: NDArray[Any]) -> NDArray[Any]:
-    """Return at most about MOST_READ values of a matrix, at equal distances."""
     if matrix.size <= MOST_READ:
         return matrix
     rows, columns = matrix.shape
@@ -225,7 +223,6 @@ def _norm(values: Floats, scale: float) -> float:
 
 
 def _cells(values: Floats, most: tuple[int, int]) -> Floats:
-    """Reduce a matrix to at most that many cells."""
     if not values.size:
         return values.astype(np.float32)
     for axis, limit in enumerate(most):
@@ -239,7 +236,6 @@ def _cells(values: Floats, most: tuple[int, int]) -> Floats:
 
 
 def _thumbnails(array: NDArray[Any], decoded: Callable[[NDArray[Any]], Floats]) -> Floats:
-    """Return the first images, with 3 colours or in grey, and with fewer pixels."""
     *_, height, width = array.shape
     every = ceil(max(height, width) / THUMBNAIL)
     images = array[:MOST_THUMBNAILS].reshape(-1, *array.shape[-3 if array.ndim > 3 else -2 :])

@@ -102,7 +102,6 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
 
 
 def _span(path: Path, name: str, entry: Any) -> tuple[str, str, tuple[int, ...], int, int]:
-    """Return name, dtype, shape and offsets of an entry of a header."""
     try:
         dtype, shape, (start, stop) = entry["dtype"], entry["shape"], entry["data_offsets"]
         known = dtype in ITEM_BYTES
@@ -128,7 +127,6 @@ def _span(path: Path, name: str, entry: Any) -> tuple[str, str, tuple[int, ...],
 def _located(
     path: Path, spans: list[tuple[str, str, tuple[int, ...], int, int]], data: int, size: int
 ) -> dict[str, StoredTensor]:
-    """Return the tensors, once their spans are found to follow one another to the file's end."""
     tensors, reached = {}, 0
     for name, dtype, shape, start, stop in spans:
         if start != reached:
@@ -238,10 +236,7 @@ def read_json(path: Path, most: int = 2**20) -> dict[str, Any]:
 
 
 def _files(path: Path) -> Iterator[Path]:
-    """Yield the files with weights, in the order of their names.
-
-    As in `transformers`, a single file goes before an index.
-    """
+    # As in `transformers`, a single file goes before an index.
     if (path / SINGLE).exists():
         yield path / SINGLE
     elif (path / INDEX).exists():
@@ -271,7 +266,6 @@ def _no_weights(path: Path) -> Exception:
 
 
 def _indexed(path: Path) -> Iterator[Path]:
-    """Yield the files that an index names, once all its entries are found right."""
     index = path / INDEX
     places = read_json(index, MOST_INDEX_CHARACTERS).get("weight_map")
     if not isinstance(places, dict) or not places:

@@ -58,7 +58,6 @@ def check_weights(model: MimoParallelismConfig) -> None:
 
 
 def _missing(model: MimoParallelismConfig) -> Iterator[Problem]:
-    """Yield one problem per directory that does not exist."""
     modules: dict[str, list[str]] = {}
     for name, network in model.module_architectures.items():
         if network.weights is not None and not os.path.exists(network.weights):
@@ -90,7 +89,6 @@ def saved_modules(model: MimoParallelismConfig) -> dict[str, str]:
 def _unreadable(
     model: MimoParallelismConfig, name: str, network: ModuleArchitecture
 ) -> Iterator[Problem]:
-    """Yield why ranks cannot read the tensors of a module; headers alone are read."""
     directory, sizes = str(network.weights), model.get_parallelism(name)
     try:
         module_planner(

@@ -68,7 +68,6 @@ def check_tensors(weights: WeightDirectory, family: Family) -> None:
 
 
 def _mixed_dtypes(weights: WeightDirectory, family: Family) -> Iterator[ConfigError]:
-    """Yield the first parameter that would be made of tensors of several dtypes."""
     stored = weights.tensors
     for parameter in family.found.parameters:
         names = {source.tensor for source in parameter.sources if source.tensor in stored}
@@ -133,7 +132,6 @@ def check_sizes(family: Family, tensor_parallel: int, pipeline_parallel: int) ->
 
 
 def _check_split(layers: int, further: int, stages: int) -> None:
-    """Raise `ConfigError` unless layers can be split into stages, with or without both ends."""
     ends = layers + 2 + further
     if layers % stages == 0 or (ends % stages == 0 and ends // stages > further):
         return

@@ -120,7 +120,6 @@ class _Kind:
     held: dict[int, list[Block]] = field(default_factory=dict)
 
     def add(self, rank: int, piece: Piece) -> None:
-        """Take a piece of a rank into account."""
         self.files[piece.file] = None
         if layer := _LAYER.search(piece.tensor):
             self.layers.add(int(layer[0]))
@@ -128,11 +127,9 @@ class _Kind:
             self.held.setdefault(rank, []).append((piece.rows, piece.columns))
 
     def reached(self) -> int:
-        """Return the end of the last row that a rank holds."""
         return max(rows[1] for blocks in self.held.values() for rows, _ in blocks)
 
     def slices(self) -> Iterator[Slice]:
-        """Yield the slices, each with its ranks."""
         ranks: dict[Block, list[int]] = {}
         for rank, blocks in self.held.items():
             for rows, columns in _merged(blocks):
@@ -142,7 +139,6 @@ class _Kind:
 
 
 def _columns(parameter: PlannedParameter, piece: Piece) -> int:
-    """Return the columns of the tensor of a piece."""
     cut = parameter.cut
     if piece.transposed:
         return cut.whole[0]
@@ -152,7 +148,6 @@ def _columns(parameter: PlannedParameter, piece: Piece) -> int:
 
 
 def _merged(blocks: Iterable[Block]) -> list[Block]:
-    """Return blocks of which those that touch are one: first along rows, then along columns."""
     by_columns: dict[Span | None, list[Span]] = {}
     for rows, columns in blocks:
         by_columns.setdefault(columns, []).append(rows)
