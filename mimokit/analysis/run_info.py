@@ -14,6 +14,7 @@ from mimokit.axes import CONFIG_FIELDS, RANK_AXES, short_sizes
 from mimokit.config import ConfigError, ExperimentConfig
 from mimokit.config_files import load_experiment_config
 from mimokit.planning import plan_layout
+from mimokit.planning.report import PlannedLayout
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.hardware import hardware_names, load_hardware
 from mimokit.result_files import RunFile
@@ -78,9 +79,9 @@ def config_of(folder: Path) -> ExperimentConfig:
     return load_experiment_config(folder / RunFile.CONFIG)
 
 
-def plan_of(folder: Path) -> LayoutPlan:
+def plan_of(folder: Path) -> PlannedLayout:
     """Return the plan of a run's layout; raises what `config_of` does."""
-    return plan_layout(config_of(folder))
+    return PlannedLayout.of(plan_layout(config_of(folder)))
 
 
 def memory_limit(row: Mapping[str, Any]) -> float | None:

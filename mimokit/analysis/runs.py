@@ -37,7 +37,7 @@ from mimokit.analysis.run_tables import (
 )
 from mimokit.analysis.table_file import records
 from mimokit.config import ExperimentConfig
-from mimokit.planning.types import LayoutPlan
+from mimokit.planning.report import PlannedLayout
 from mimokit.tables import Report, Section
 from mimokit.units import counted, seconds_text
 
@@ -150,7 +150,7 @@ class Runs(Report):
         """Return the finalized config of a run; raises ConfigError if it cannot be read."""
         return config_of(self.folders[name])
 
-    def plan(self, name: str) -> LayoutPlan:
+    def plan(self, name: str) -> PlannedLayout:
         """Return the plan of a run's layout; raises ConfigError if its config cannot be read."""
         return plan_of(self.folders[name])
 

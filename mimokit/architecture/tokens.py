@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mimokit.config import ExperimentConfig, MimoParallelismConfig, ModuleArchitecture
-from mimokit.config.errors import Problem
-from mimokit.config.rules.facts import a_fix, network_path
+from mimokit.config import ModuleArchitecture
 from mimokit.units import counted
 
 DEFAULT_PATCH_SIZE = 4
@@ -230,103 +227,6 @@ def geometry_of(architecture: ModuleArchitecture) -> Geometry:
             return RowGeometry(architecture.seq_length)
         case "vision":
             return image_geometry(architecture)
-
-
-def adapter_problems(model: MimoParallelismConfig) -> Iterator[Problem]:
-    """Yield adapters whose largest item is not the largest that encoders make for them."""
-    graph = model.module_topology
-    for name in model.adapter_module_names:
-        feeding = [source for source, fed in graph.items() if name in fed]
-        feeders = {source: tokens_per_item(model.get_architecture(source)) for source in feeding}
-        largest = max(feeding, key=feeders.__getitem__)
-        taken = model.get_architecture(name).seq_length
-        if taken != feeders[largest]:
-            sentence = (
-                f"Module '{name}': its seq_length is {taken}, but '{largest}', which feeds it, "
-                f"makes up to {counted(feeders[largest], 'token')} of an item; write that."
-            )
-            fix = a_fix(network_path(name, "seq_length"), feeders[largest])
-            yield Problem(name, "seq_length", taken, sentence, fix)
-
-
-def room_problems(config: ExperimentConfig) -> Iterator[Problem]:
-    """Yield encoders of images of one size of which not even one has room in a sample."""
-    model, data = config.model, config.data
-    for name in model.input_module_names:
-        network = model.get_architecture(name)
-        if network.modality != "vision" or network.any_image_size:
-            continue
-        tokens, room = image_geometry(network).tokens, config.tokens_of(name)
-        if room >= tokens:
-            continue
-        last = next(iter(model.ends_of(name)))
-        own = last in data.modality_seq_lengths
-        field = f"modality_seq_lengths.{last}" if own else "image_seq_length"
-        more = -(-tokens * model.paths_of_items(last) // model.paths_of_items(name))
-        what = (
-            f"Module '{name}': an image becomes {counted(tokens, 'token')}, but a sample has room "
-            f"for {room} of them (data.{field}); make that at least {more}."
-        )
-        yield Problem(name, field, room, what, a_fix(f"data.{field}", more))
-
-
-def reconstruction_problems(model: MimoParallelismConfig) -> Iterator[Problem]:
-    """Yield decoders that make other items than the encoder reads, or of other rows."""
-    for name in model.reconstructing_names:
-        network = model.get_architecture(name)
-        encoder = model.reconstructed_by(network)
-        if encoder is None:
-            continue
-        of = _other_sound if network.modality == "audio" else _other_images
-        wrong = of(network, encoder, model.get_architecture(encoder))
-        ranks, features = model.get_parallelism(name).tensor_parallel, row_features(network)
-        if wrong is not None:
-            field, what = wrong
-            yield Problem(name, field, getattr(network, field), f"Module '{name}': {what}")
-        elif features % ranks:
-            what = (
-                f"tensor_parallel is {ranks}, which does not divide the {features} numbers of a "
-                "row; choose another."
-            )
-            yield Problem(name, "tensor_parallel", ranks, f"Module '{name}': {what}")
-
-
-def _other_images(
-    network: ModuleArchitecture, encoder: str, reading: ModuleArchitecture
-) -> tuple[str, str] | None:
-    made, read = image_geometry(network), image_geometry(reading)
-    sizes = [(of.height, of.width, of.num_channels) for of in (made, read)]
-    if sizes[0] != sizes[1]:
-        return "image_size", (
-            f"it makes images of {_pixels(*sizes[0])}, but those of '{encoder}' have "
-            f"{_pixels(*sizes[1])}; write the same image_size and num_channels for both."
-        )
-    if read.pools and read.any_size:
-        return "reconstructs", (
-            f"'{encoder}' takes images of any size and pools them, so that no row has a number "
-            "of pixels; leave pooling_head or any_image_size out there."
-        )
-    if made.patches != read.tokens:
-        return "patch_size", (
-            f"it makes an image of {counted(made.patches, 'row')} of patch_size "
-            f"{made.patch_size}, but an image of '{encoder}' has "
-            f"{counted(read.tokens, 'token')} in a text; choose another patch_size."
-        )
-    return None
-
-
-def _other_sound(
-    network: ModuleArchitecture, encoder: str, reading: ModuleArchitecture
-) -> tuple[str, str] | None:
-    for field in ("seq_length", "mel_bins", "merge_size"):
-        made, read = getattr(network, field), getattr(reading, field)
-        if made != read:
-            return field, f"its {field} is {made}, but that of '{encoder}' is {read}; write that."
-    return None
-
-
-def _pixels(height: int, width: int, channels: int) -> str:
-    return f"{height} x {width} pixels with {counted(channels, 'channel')}"
 
 
 def row_features(decoder: ModuleArchitecture) -> int:

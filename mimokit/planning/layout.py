@@ -6,11 +6,6 @@ import os
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from mimokit.architecture.tokens import (
-    adapter_problems,
-    reconstruction_problems,
-    room_problems,
-)
 from mimokit.config import (
     ConfigError,
     DataConfig,
@@ -34,7 +29,7 @@ from mimokit.planning.bridges.plan import (
     without_gradient,
 )
 from mimokit.planning.execution import plan_executions
-from mimokit.planning.frames.batch_frames import frame_problems
+from mimokit.planning.item_problems import item_problems
 from mimokit.planning.pipeline import plan_program
 from mimokit.planning.ranks import ModuleRanks, RankRanges
 from mimokit.planning.replicas import plan_replicas
@@ -89,9 +84,7 @@ def check_plannable(config: ExperimentConfig) -> None:
             number; frames, or one image, that have no room; adapters of other items than encoders
             make; decoders of other items than encoders read.
     """
-    tags, frames = tag_problems(config.model, config.data), frame_problems(config)
-    rows = *adapter_problems(config.model), *reconstruction_problems(config.model)
-    refuse_if_any((*tags, *frames, *rows, *room_problems(config)))
+    refuse_if_any((*tag_problems(config.model, config.data), *item_problems(config)))
 
 
 def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> LayoutPlan:

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from mimokit.config.errors import Problem
 from mimokit.planning.bridges.routes import Direction, Route, Transfer
 from mimokit.planning.execution import ModuleExecution
 from mimokit.planning.pipeline import PipelinePlan
 from mimokit.planning.ranks import ModuleRanks, SampleRange
 from mimokit.planning.replicas import ReplicaPlan
 from mimokit.planning.schedule import StageEdge
-from mimokit.tables import Report, Section
 from mimokit.units import counted
 
 __all__ = [
@@ -32,9 +30,6 @@ __all__ = [
     "SampleRange",
     "Transfer",
 ]
-
-if TYPE_CHECKING:
-    from mimokit.planning.frames.batch_frames import BatchFrames
 
 
 @dataclass(frozen=True)
@@ -169,31 +164,9 @@ class DisjointBridge:
 Bridge = ColocatedBridge | DisjointBridge
 
 
-@dataclass(frozen=True)
-class Estimates:
-    """What is predicted for a plan. Reports show it next to the plan; no rank reads it.
-
-    Attributes:
-        frames: what sharing the frames of a micro-batch saves, for each vision encoder of which
-            the config says something about frames.
-        exchange_seconds: purpose -> time of an exchange of a whole replica; None: the links
-            between replicas are not known.
-        strategy_bytes: bytes that a strategy between replicas keeps per parameter that a rank
-            trains, without buffers; None: they are not predicted.
-        rejected: what runs reject of it; see `mimokit.config.check_runnable`.
-    """
-
-    frames: tuple[BatchFrames, ...] = ()
-    exchange_seconds: Mapping[str, float] | None = None
-    strategy_bytes: int | None = None
-    rejected: tuple[Problem, ...] = ()
-
-
 @dataclass(frozen=True, repr=False)
-class LayoutPlan(Report):
+class LayoutPlan:
     """All decisions about a layout that are made before it runs, and nothing else.
-
-    A notebook shows it as tables; `rich.print` and `print` show it as text.
 
     Attributes:
         world_size: ranks of the world, of all replicas together.
@@ -244,11 +217,6 @@ class LayoutPlan(Report):
         options = {name: module.optimizer_options for name, module in self.executions.items()}
         return {name: of_module for name, of_module in options.items() if of_module}
 
-    @property
-    def estimates(self) -> Estimates:
-        """Nothing is predicted for a plan alone; `mimokit.plan` returns one with predictions."""
-        return Estimates()
-
     def edge_route(self, edge: StageEdge, *, backward: bool) -> Route | None:
         """Return the route of an edge between modules in one direction; None inside a module."""
         stages = self.program.graph.stages
@@ -285,18 +253,6 @@ class LayoutPlan(Report):
         batch = replace(self.batch, replica=replica, replicas=self.replicas.replicas)
         ranks = self.replicas.layout_ranks
         return replace(self, world_size=ranks, batch=batch, replicas=None)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the plan as plain lists and dicts that `json.dumps` takes."""
-        from mimokit.planning.report.to_json import plan_to_json
-
-        return plan_to_json(self, self.estimates)
-
-    def sections(self) -> Sequence[Section]:
-        """Return the plan as tables."""
-        from mimokit.planning.report.sections import plan_sections
-
-        return tuple(plan_sections(self, self.estimates))
 
     def __repr__(self) -> str:
         modules = ", ".join(f"{name} on {len(ranks.ranks)}" for name, ranks in self.modules.items())

@@ -3,36 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import replace
 
 from mimokit.config import DataConfig, ExperimentConfig, MimoParallelismConfig
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.config.rules.runnable import unrunnable
-from mimokit.planning.frames.batch_frames import BatchFrames, says_frames
+from mimokit.planning.frames.batch_frames import says_frames
 from mimokit.planning.layout import ConfigSource, checked_config, plan_checked
 from mimokit.planning.model_section import experiment_of_model
 from mimokit.planning.replicas import ReplicaPlan, strategies
-from mimokit.planning.types import Estimates, LayoutPlan
+from mimokit.planning.report import Estimates, PlannedLayout
+from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.frames import timed_frames
 from mimokit.prediction.memory.states import state_bytes_of
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class PlannedLayout(LayoutPlan):
-    """A plan, and what is predicted for it. It equals every plan with the same decisions."""
-
-    estimates: Estimates = field(default=Estimates(), kw_only=True)
-
-    @property
-    def frames(self) -> tuple[BatchFrames, ...]:
-        """The frames of a micro-batch, and what sharing them saves."""
-        return self.estimates.frames
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, LayoutPlan):
-            return NotImplemented
-        names = [part.name for part in fields(LayoutPlan)]
-        return all(getattr(self, name) == getattr(other, name) for name in names)
 
 
 def plan(
@@ -73,8 +56,7 @@ def plan(
     layout = plan_checked(checked, world_size)
     if hosts is not None:
         layout = replace(layout, replicas=_replicas(layout).placed(hosts)[0])
-    decisions = {part.name: getattr(layout, part.name) for part in fields(layout)}
-    return PlannedLayout(**decisions, estimates=_estimates_of(checked, layout))
+    return PlannedLayout.of(layout, _estimates_of(checked, layout))
 
 
 def _estimates_of(config: ExperimentConfig, layout: LayoutPlan) -> Estimates:

@@ -12,6 +12,7 @@ from mimokit.config import ExperimentConfig
 from mimokit.config_files import load_experiment_config
 from mimokit.config_files.loading import config_from_mapping
 from mimokit.planning.layout import plan_layout
+from mimokit.planning.report import PlannedLayout
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.traffic import Traffic, traffic_of_plan
 from mimokit_widgets._alive import Answers, alive, asked
@@ -66,18 +67,18 @@ class PlanView(PersistentWidget):
         super().open()
 
     @traitlets.validate("plan")  # type: ignore[untyped-decorator]
-    def _planned(self, proposal: Mapping[str, Any]) -> LayoutPlan:
+    def _planned(self, proposal: Mapping[str, Any]) -> PlannedLayout:
         value = proposal["value"]
         if isinstance(value, LayoutPlan):
             self.config = None
-            return value
+            return value if isinstance(value, PlannedLayout) else PlannedLayout.of(value)
         if isinstance(value, ExperimentConfig):
             config = value
         elif isinstance(value, Mapping):
             config = config_from_mapping(value)
         else:
             config = load_experiment_config(value)
-        plan = plan_layout(config)
+        plan = PlannedLayout.of(plan_layout(config))
         self.config = config
         return plan
 

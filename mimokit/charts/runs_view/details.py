@@ -16,6 +16,7 @@ from mimokit.analysis.table_file import records
 from mimokit.charts._part_colors import part_colors
 from mimokit.charts.timeline.groups import drawn_timeline
 from mimokit.config import ConfigError
+from mimokit.planning.report import PlannedLayout
 from mimokit.planning.types import LayoutPlan
 from mimokit.result_files import RunFile
 from mimokit.units import bytes_text, seconds_text
@@ -121,7 +122,7 @@ def run_details(runs: Runs, name: str) -> dict[str, Any]:
     }
 
 
-def _plan(runs: Runs, name: str) -> tuple[LayoutPlan | None, str]:
+def _plan(runs: Runs, name: str) -> tuple[PlannedLayout | None, str]:
     try:
         return runs.plan(name), ""
     except (ConfigError, OSError) as error:

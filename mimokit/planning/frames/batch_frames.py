@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mimokit.architecture.tokens import ImageGeometry, geometry_of
-from mimokit.config import ExperimentConfig, ModalityPresence, Problem
+from mimokit.config import ExperimentConfig, ModalityPresence
 from mimokit.config.runtime import BALANCED, FRAME_PARALLEL
 from mimokit.planning.frames.forecast import FrameForecast
 from mimokit.planning.frames.samples import order_samples
 from mimokit.planning.frames.work import SampleCosts, SampleSizes
+from mimokit.planning.item_problems import vision_geometry
 from mimokit.planning.types import LayoutPlan
-from mimokit.units import counted
 
 MOST_SAMPLES = 2**18
 """Of a micro-batch over all replicas, whose frames are counted one by one."""
@@ -61,7 +59,7 @@ def says_frames(config: ExperimentConfig) -> bool:
 
 def vision_encoders(config: ExperimentConfig) -> list[str]:
     """Return the modules that encode images of known sizes."""
-    return [name for name in config.model.encoder_module_names if _geometry(config, name)]
+    return [name for name in config.model.encoder_module_names if vision_geometry(config, name)]
 
 
 def batch_frames(config: ExperimentConfig, plan: LayoutPlan) -> tuple[BatchFrames, ...]:
@@ -85,7 +83,7 @@ def batch_frames(config: ExperimentConfig, plan: LayoutPlan) -> tuple[BatchFrame
 def encoder_frames(config: ExperimentConfig, plan: LayoutPlan, name: str) -> BatchFrames:
     """Return the frames of one vision encoder; see `batch_frames`."""
     data, ranks = config.data, plan.modules[name]
-    geometry = _geometry(config, name)
+    geometry = vision_geometry(config, name)
     assert geometry is not None, "it is one of the vision encoders"
     most = config.tokens_of(name) // geometry.tokens
     spans = [plan.batch.modules[name].samples[ranks.rank(dp=r)] for r in range(ranks.data_parallel)]
@@ -105,31 +103,3 @@ def encoder_frames(config: ExperimentConfig, plan: LayoutPlan, name: str) -> Bat
     replicas = ranks.groups(*(name for name in ranks.dimensions if name != "dp"))
     shared = FRAME_PARALLEL in config.runtime.patch_type
     return BatchFrames(name, replicas, counts, geometry.patches, shared)
-
-
-def _geometry(config: ExperimentConfig, name: str) -> ImageGeometry | None:
-    network = config.model.module_architectures.get(name)
-    if network is None or network.modality != "vision":
-        return None
-    try:
-        geometry = geometry_of(network)
-    except ValueError:
-        return None  # runs say why
-    return geometry if isinstance(geometry, ImageGeometry) else None
-
-
-def frame_problems(config: ExperimentConfig) -> Iterator[Problem]:
-    """Yield the samples whose frames have more tokens than the data section gives them."""
-    for name, frames in config.data.modality_frames.items():
-        geometry, room = _geometry(config, name), config.tokens_of(name)
-        tokens = 0 if geometry is None else geometry.tokens
-        if max(frames) * tokens > room:
-            yield Problem(
-                name,
-                "modality_frames",
-                list(frames),
-                f"Module '{name}': a sample has {counted(max(frames), 'frame')} of "
-                f"{counted(tokens, 'token')} (data.modality_frames), but data gives it "
-                f"{counted(room, 'token')} (modality_seq_lengths, or image_seq_length); raise "
-                "that, or give fewer frames.",
-            )

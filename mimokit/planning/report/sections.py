@@ -27,7 +27,8 @@ from mimokit.units import samples_text
 
 if TYPE_CHECKING:
     from mimokit.planning.pipeline import PipelinePlan
-    from mimokit.planning.types import Estimates, LayoutPlan
+    from mimokit.planning.report.planned import Estimates
+    from mimokit.planning.types import LayoutPlan
 
 RANKS_SHOWN = 32
 UNITS_SHOWN = 84

@@ -13,14 +13,8 @@ from mimokit.planning.schedule.simulation import BACKWARD_UNITS, FORWARD_UNITS
 
 if TYPE_CHECKING:
     from mimokit.planning.pipeline import PipelinePlan
-    from mimokit.planning.types import (
-        Bridge,
-        DisjointBridge,
-        Estimates,
-        LayoutPlan,
-        ModuleBatch,
-        Route,
-    )
+    from mimokit.planning.report.planned import Estimates
+    from mimokit.planning.types import Bridge, DisjointBridge, LayoutPlan, ModuleBatch, Route
 
 
 def plan_to_json(plan: LayoutPlan, estimates: Estimates) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from mimokit.planning.frames.batch_frames import (
     vision_encoders,
 )
 from mimokit.planning.layout import plan_layout
+from mimokit.planning.report import PlannedLayout
 from mimokit.planning.types import LayoutPlan
 from mimokit_widgets.planner.draft import Draft
 from mimokit_widgets.planner.limits import limit_problems
@@ -33,7 +34,7 @@ class DraftOutcome:
     """
 
     config: ExperimentConfig | None
-    plan: LayoutPlan | None
+    plan: PlannedLayout | None
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -48,7 +49,7 @@ def evaluate(draft: Draft) -> DraftOutcome:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             config = config_from_mapping(draft.content, world_size=world)
-            plan = plan_layout(config, world)
+            plan = PlannedLayout.of(plan_layout(config, world))
     except ConfigError as error:
         return DraftOutcome(None, None, error.problems)
     except ValueError as error:  # a plan that cannot be made of sizes that pass every check

@@ -12,7 +12,7 @@ from mimokit.units import bytes_text, counted, seconds_text, span_text
 if TYPE_CHECKING:
     from mimokit.extras.strategies.exchanges.rules import Rule
     from mimokit.extras.strategies.replicas.plan import ExchangingReplicas
-    from mimokit.planning.types import Estimates
+    from mimokit.planning.report import Estimates
 
 _HEADINGS = (
     "ranks of a replica",

@@ -1,0 +1,148 @@
+"""Items of encoders, adapters and decoders that do not fit each other, or have no room in a sample.
+
+A prediction needs none of it, so that the rules of a config alone do not see it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mimokit.architecture.tokens import (
+    ImageGeometry,
+    image_geometry,
+    row_features,
+    tokens_per_item,
+)
+from mimokit.config import ExperimentConfig, MimoParallelismConfig, ModuleArchitecture
+from mimokit.config.errors import Problem
+from mimokit.config.rules.facts import a_fix, network_path
+from mimokit.units import counted
+
+
+def item_problems(config: ExperimentConfig) -> Iterator[Problem]:
+    """Yield frames and images without room, adapters and decoders of other items."""
+    yield from _frames(config)
+    yield from _adapters(config.model)
+    yield from _reconstructions(config.model)
+    yield from _room(config)
+
+
+def vision_geometry(config: ExperimentConfig, name: str) -> ImageGeometry | None:
+    """Return how an encoder cuts its images; None if it takes none, or sizes contradict."""
+    network = config.model.module_architectures.get(name)
+    if network is None or network.modality != "vision":
+        return None
+    try:
+        return image_geometry(network)
+    except ValueError:
+        return None  # runs say why
+
+
+def _frames(config: ExperimentConfig) -> Iterator[Problem]:
+    for name, frames in config.data.modality_frames.items():
+        geometry, room = vision_geometry(config, name), config.tokens_of(name)
+        tokens = 0 if geometry is None else geometry.tokens
+        if max(frames) * tokens > room:
+            yield Problem(
+                name,
+                "modality_frames",
+                list(frames),
+                f"Module '{name}': a sample has {counted(max(frames), 'frame')} of "
+                f"{counted(tokens, 'token')} (data.modality_frames), but data gives it "
+                f"{counted(room, 'token')} (modality_seq_lengths, or image_seq_length); raise "
+                "that, or give fewer frames.",
+            )
+
+
+def _adapters(model: MimoParallelismConfig) -> Iterator[Problem]:
+    graph = model.module_topology
+    for name in model.adapter_module_names:
+        feeding = [source for source, fed in graph.items() if name in fed]
+        feeders = {source: tokens_per_item(model.get_architecture(source)) for source in feeding}
+        largest = max(feeding, key=feeders.__getitem__)
+        taken = model.get_architecture(name).seq_length
+        if taken != feeders[largest]:
+            sentence = (
+                f"Module '{name}': its seq_length is {taken}, but '{largest}', which feeds it, "
+                f"makes up to {counted(feeders[largest], 'token')} of an item; write that."
+            )
+            fix = a_fix(network_path(name, "seq_length"), feeders[largest])
+            yield Problem(name, "seq_length", taken, sentence, fix)
+
+
+def _room(config: ExperimentConfig) -> Iterator[Problem]:
+    model, data = config.model, config.data
+    for name in model.input_module_names:
+        network = model.get_architecture(name)
+        if network.modality != "vision" or network.any_image_size:
+            continue
+        tokens, room = image_geometry(network).tokens, config.tokens_of(name)
+        if room >= tokens:
+            continue
+        last = next(iter(model.ends_of(name)))
+        own = last in data.modality_seq_lengths
+        field = f"modality_seq_lengths.{last}" if own else "image_seq_length"
+        more = -(-tokens * model.paths_of_items(last) // model.paths_of_items(name))
+        what = (
+            f"Module '{name}': an image becomes {counted(tokens, 'token')}, but a sample has room "
+            f"for {room} of them (data.{field}); make that at least {more}."
+        )
+        yield Problem(name, field, room, what, a_fix(f"data.{field}", more))
+
+
+def _reconstructions(model: MimoParallelismConfig) -> Iterator[Problem]:
+    for name in model.reconstructing_names:
+        network = model.get_architecture(name)
+        encoder = model.reconstructed_by(network)
+        if encoder is None:
+            continue
+        of = _other_sound if network.modality == "audio" else _other_images
+        wrong = of(network, encoder, model.get_architecture(encoder))
+        ranks, features = model.get_parallelism(name).tensor_parallel, row_features(network)
+        if wrong is not None:
+            field, what = wrong
+            yield Problem(name, field, getattr(network, field), f"Module '{name}': {what}")
+        elif features % ranks:
+            what = (
+                f"tensor_parallel is {ranks}, which does not divide the {features} numbers of a "
+                "row; choose another."
+            )
+            yield Problem(name, "tensor_parallel", ranks, f"Module '{name}': {what}")
+
+
+def _other_images(
+    network: ModuleArchitecture, encoder: str, reading: ModuleArchitecture
+) -> tuple[str, str] | None:
+    made, read = image_geometry(network), image_geometry(reading)
+    sizes = [(of.height, of.width, of.num_channels) for of in (made, read)]
+    if sizes[0] != sizes[1]:
+        return "image_size", (
+            f"it makes images of {_pixels(*sizes[0])}, but those of '{encoder}' have "
+            f"{_pixels(*sizes[1])}; write the same image_size and num_channels for both."
+        )
+    if read.pools and read.any_size:
+        return "reconstructs", (
+            f"'{encoder}' takes images of any size and pools them, so that no row has a number "
+            "of pixels; leave pooling_head or any_image_size out there."
+        )
+    if made.patches != read.tokens:
+        return "patch_size", (
+            f"it makes an image of {counted(made.patches, 'row')} of patch_size "
+            f"{made.patch_size}, but an image of '{encoder}' has "
+            f"{counted(read.tokens, 'token')} in a text; choose another patch_size."
+        )
+    return None
+
+
+def _other_sound(
+    network: ModuleArchitecture, encoder: str, reading: ModuleArchitecture
+) -> tuple[str, str] | None:
+    for field in ("seq_length", "mel_bins", "merge_size"):
+        made, read = getattr(network, field), getattr(reading, field)
+        if made != read:
+            return field, f"its {field} is {made}, but that of '{encoder}' is {read}; write that."
+    return None
+
+
+def _pixels(height: int, width: int, channels: int) -> str:
+    return f"{height} x {width} pixels with {counted(channels, 'channel')}"
