@@ -103,15 +103,6 @@ def test_images_and_mixed_batches_are_balanced(batch, frames: int, ranks: int) -
     assert plan.makespan <= max(lpt_balance(batch(frames), ranks)[1])
 
 
-@rows("sizes, seed", *((s, 0) for s in FEW_SIZES), (HARD_SIZES, 1))
-def test_no_plan_of_few_sizes_is_better(sizes: tuple[int, ...], seed: int) -> None:
-    """A linear program over all contents of a rank needs more ranks for any lower makespan."""
-    loads = np.random.default_rng(seed).choice(sizes, 1024)
-    plan = plan_frames(loads, 256)
-    assert plan.makespan < max(lpt_balance(loads, 256)[1])
-    assert fewest_ranks(loads, plan.makespan - 1) > 256 + 1e-6
-
-
 def test_the_loops_do_the_same_interpreted_and_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     cases = [(mixed(96), 16), (videos(64), 16), (planted(10, 30, 1000, 3), 10)]
     options = [{}, {"home": True}, {"home": True, "max_moved": 0.1}]
