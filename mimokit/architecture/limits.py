@@ -10,11 +10,7 @@ MOST_PARAMETERS = 2**53
 
 
 def check_parameters(model: Model, where: str, module: str) -> None:
-    """Reject a model whose sizes together are too large.
-
-    Raises:
-        ConfigError: it has more than `MOST_PARAMETERS`.
-    """
+    """Reject a model of more than `MOST_PARAMETERS` together."""
     if model.parameters > MOST_PARAMETERS:
         sentence = (
             f"{where}: the sizes give {model.parameters:.1e} parameters, more than the "

@@ -99,11 +99,7 @@ class TensorCut:
         return self.whole[self.dimension] % (self.parts * ranks) == 0
 
     def padded(self, ranks: int) -> Shape:
-        """Return the shape over a number of ranks that share the tensor, with padding.
-
-        Raises:
-            ValueError: they do not divide it.
-        """
+        """Return the padded shape over ranks that share the tensor; they have to divide it."""
         if self.dimension is None:
             return self.whole
         length = self.whole[self.dimension]

@@ -149,11 +149,7 @@ class AudioGeometry:
         return self.frames_per_token * self.mel_bins
 
     def tokens_of(self, frames: int) -> int:
-        """Return the tokens of a recording; the last may contain padding.
-
-        Raises:
-            ValueError: the recording has no frame or more than the longest one.
-        """
+        """Return the tokens of a recording up to the longest; the last may contain padding."""
         if not 0 < frames <= self.frames:
             raise ValueError(
                 f"A recording has {counted(frames, 'frame')}; the encoder takes 1 to {self.frames}."
@@ -213,11 +209,7 @@ Geometry = ImageGeometry | AudioGeometry | TextGeometry | RowGeometry
 
 
 def geometry_of(architecture: ModuleArchitecture) -> Geometry:
-    """Return the geometry of one image, the longest recording or text, or the rows of an item.
-
-    Raises:
-        ValueError: see `image_geometry` and `audio_geometry`.
-    """
+    """Return the geometry of one image, the longest recording or text, or the rows of an item."""
     match architecture.modality:
         case "audio":
             return audio_geometry(architecture)

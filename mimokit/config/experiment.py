@@ -101,11 +101,7 @@ class ExperimentConfig(ConfigModel):
 
     @property
     def total_world_size(self) -> int:
-        """Ranks of the world that all replicas of the layout need.
-
-        Raises:
-            ConfigError: a missing data_parallel leaves it open.
-        """
+        """Ranks of all replicas of the layout; `ConfigError` if a data_parallel is missing."""
         return self.model.total_world_size * self.replicas
 
     def tokens_of(self, encoder: str) -> int:

@@ -70,11 +70,7 @@ class MimoParallelismConfig(ConfigModel):
 
     @property
     def total_world_size(self) -> int:
-        """Ranks of the world that the modules need.
-
-        Raises:
-            ConfigError: a missing data_parallel leaves it open.
-        """
+        """Ranks of the modules; raises `ConfigError` if a missing data_parallel leaves it open."""
         from mimokit.config.world_size import needed_world_size, unknown_world_size
 
         needed = needed_world_size(self)
@@ -212,19 +208,11 @@ class MimoParallelismConfig(ConfigModel):
         return trained or not upstream(self.module_topology, name) <= self.frozen_modules
 
     def get_parallelism(self, name: str) -> ModuleParallelismConfig:
-        """Return the parallel sizes of a module.
-
-        Raises:
-            ConfigError: the module does not exist.
-        """
+        """Return the sizes of a module; raise `ConfigError` if there is none of that name."""
         return _entry(name, "module_parallelisms", self.module_parallelisms)
 
     def get_architecture(self, name: str) -> ModuleArchitecture:
-        """Return the network of a module.
-
-        Raises:
-            ConfigError: the module does not exist.
-        """
+        """Return the network of a module; raise `ConfigError` if there is none of that name."""
         return _entry(name, "module_architectures", self.module_architectures)
 
 

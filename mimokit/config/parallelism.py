@@ -112,11 +112,7 @@ class ModuleParallelismConfig(ConfigModel):
 
     @property
     def total_ranks(self) -> int:
-        """Ranks of the module.
-
-        Raises:
-            ConfigError: data_parallel is still to be worked out by `finalize`.
-        """
+        """Ranks of the module; `ConfigError` until `finalize` has worked out data_parallel."""
         if self.data_parallel is None:
             sentence = (
                 "ModuleParallelismConfig: data_parallel is empty; give it a value, or call "

@@ -48,11 +48,7 @@ def read_json(path: str | os.PathLike[str], most: int = MOST_OF_RESULTS) -> Any:
 
 
 def open_regular(path: str | os.PathLike[str], mode: str = "r", **options: Any) -> IO[Any]:
-    """Open a regular file to read; options are those of `open`.
-
-    Raises:
-        OSError: it cannot be opened, or is a pipe, a socket or a device; `strerror` says which.
-    """
+    """Open a regular file to read, with options of `open`; raise `OSError` for any other."""
     try:
         file = open(path, mode, opener=_without_waiting, **options)  # noqa: SIM115
     except ValueError:  # of a zero byte or half a character in the name

@@ -74,11 +74,7 @@ class UserCode:
         )
 
     def completed(self, runtime: RuntimeConfig) -> UserCode:
-        """Return the code with the functions that a config names, where no other was given.
-
-        Raises:
-            ConfigError: a function cannot be imported.
-        """
+        """Return the code with the functions that a config names, where no other was given."""
         named = {
             name: _imported("Section 'runtime'", "runtime", name, path)
             for name in _FUNCTIONS
@@ -87,11 +83,7 @@ class UserCode:
         return replace(self, **named)
 
     def builder_of(self, name: str, network: ModuleArchitecture) -> OwnModule | None:
-        """Return what builds a module, or None where mimokit does.
-
-        Raises:
-            ConfigError: the config names a builder that cannot be imported.
-        """
+        """Return what builds a module, or None where mimokit does."""
         builder = self.modules.get(name, network.builder)
         if not isinstance(builder, str):
             return builder

@@ -58,11 +58,7 @@ def load_experiment_config(
 
 
 def load_preset(name: str) -> ExperimentConfig:
-    """Return a config that is shipped with mimokit.
-
-    Raises:
-        ConfigError: there is no preset of that name.
-    """
+    """Return a config that is shipped; raise `ConfigError` if there is none of that name."""
     return load_experiment_config(PRESET_PREFIX + name)
 
 

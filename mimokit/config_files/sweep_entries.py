@@ -86,11 +86,7 @@ class Variant:
 
 
 def read_entries(sweep: object) -> tuple[tuple[Variant, ...], ...]:
-    """Return the variants of each entry of a `sweep` section.
-
-    Raises:
-        ConfigError: everything that is wrong with it.
-    """
+    """Return the variants of each entry of a `sweep`; `ConfigError` says all that is wrong."""
     if not isinstance(sweep, Mapping) or not sweep:
         right = "write a mapping of keys and lists of their values"
         refuse_if_any([_problem("sweep", f"it is {describe(sweep)}; {right}")])

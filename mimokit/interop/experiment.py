@@ -92,11 +92,7 @@ def to_yaml(
     experiment: ExperimentConfig | None = None,
     supposed: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return `config_of_layout` as YAML.
-
-    Raises:
-        ConfigError: as `config_of_layout` does.
-    """
+    """Return `config_of_layout` as YAML."""
     return config_of_layout(
         layout, workload, model=model, experiment=experiment, supposed=supposed
     ).to_yaml()

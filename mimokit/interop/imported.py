@@ -72,11 +72,7 @@ def _words(text: str) -> list[str]:
 
 
 def number(options: Options, flag: str, missing: int | None = None) -> int:
-    """Return the value of a flag, or `missing` if it is not given.
-
-    Raises:
-        ConfigError: it is not a whole number from 1 to `LARGEST`.
-    """
+    """Return the value of a flag, from 1 to `LARGEST`, or `missing` if it is not given."""
     if flag not in options and missing is not None:
         return missing
     text = word(options, flag)
@@ -89,11 +85,7 @@ def number(options: Options, flag: str, missing: int | None = None) -> int:
 
 
 def real(options: Options, flag: str, missing: float) -> float:
-    """Return the value of a flag, or `missing` if it is not given.
-
-    Raises:
-        ConfigError: it is not a number above 0.
-    """
+    """Return the value of a flag, a number above 0, or `missing` if it is not given."""
     text = word(options, flag, str(missing))
     try:
         value = float(text)

@@ -81,11 +81,7 @@ def to_slurm(
     account: str | None = None,
     port: int = PORT,
 ) -> str:
-    """Return a batch script for Slurm that starts one torchrun per node.
-
-    Raises:
-        ConfigError: the GPUs of the layout are not a whole number of nodes.
-    """
+    """Return a batch script for Slurm that starts one torchrun per node."""
     nodes, each = nodes_of(layout, gpus_per_node)
     options = {"partition": partition, "account": account}
     extra = "".join(
@@ -105,11 +101,7 @@ def to_slurm(
 
 
 def nodes_of(layout: Layout, gpus_per_node: int) -> tuple[int, int]:
-    """Return the number of nodes of a layout and the GPUs that it takes on each.
-
-    Raises:
-        ConfigError: its GPUs are not a whole number of nodes.
-    """
+    """Return the nodes of a layout, which has to fill them, and the GPUs that it takes on each."""
     sentence = f"gpus_per_node is {gpus_per_node}; it must be a whole number of at least 1."
     _check(gpus_per_node >= 1, "gpus_per_node", gpus_per_node, sentence)
     check_counts(layout)

@@ -63,11 +63,7 @@ PRECISIONS: Mapping[str, tuple[str, ...]] = {
 
 
 def to_megatron_arguments(layout: Layout, workload: Workload) -> list[str]:
-    """Return the arguments that give Megatron-LM a layout's sizes and samples.
-
-    Raises:
-        ConfigError: the layout is not homogeneous; Megatron-LM has one set of sizes.
-    """
+    """Return Megatron-LM's arguments of a layout; reject one that is not homogeneous."""
     check_counts(layout)
     if layout.mode != "homogeneous":
         sentence = (

@@ -95,11 +95,7 @@ class Constraints:
 
 
 def check_objective(objective: str) -> None:
-    """Reject an unknown objective.
-
-    Raises:
-        ConfigError: with those there are.
-    """
+    """Reject an unknown objective."""
     if objective not in get_args(Objective):
         raise unknown_name("Objective", objective, get_args(Objective))
 

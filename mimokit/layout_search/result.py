@@ -73,11 +73,7 @@ class SearchResult(Report):
         return explain(self.task, self.best, self.per_mode, self.evaluated, len(self.ties))
 
     def why_not(self, layout: Layout) -> WhyNot:
-        """Return why a layout was not chosen: what it breaks, or what it loses and where.
-
-        Raises:
-            ConfigError: its modules are not those of the model.
-        """
+        """Return why a layout was not chosen: what it breaks, or what it loses and where."""
         return why_not(self.task, self.best, layout)
 
     def to_frame(self) -> pd.DataFrame:

@@ -64,22 +64,14 @@ def without_digests(checkpoint: Checkpoint) -> str:
 
 
 def check_all_files(checkpoint: Checkpoint) -> None:
-    """Compare the files of all replicas with what was saved; reads all bytes.
-
-    Raises:
-        DamagedCheckpointError: some differ.
-    """
+    """Reject files of replicas with other bytes than were saved; reads all of them."""
     for folder in sorted({name.rpartition("/")[0] for name in checkpoint.files} - {""}):
         check_save(read_checkpoint(checkpoint.directory / folder), checkpoint)
     refuse_differences(checkpoint, differences(checkpoint, checkpoint.files))
 
 
 def check_save(replica: Checkpoint, whole: Checkpoint) -> None:
-    """Reject a replica of another save than the checkpoint that it is in.
-
-    Raises:
-        DamagedCheckpointError: it is of another one.
-    """
+    """Reject a replica of another save than the checkpoint that it is in."""
     if replica.save != whole.save:
         raise damaged(whole.directory, f"{replica.directory.name} {_of_another(replica.save)}")
 

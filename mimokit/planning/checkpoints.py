@@ -317,11 +317,7 @@ def check_model(checkpoint: Checkpoint, wanted: Mapping[str, Shape]) -> None:
 
 
 def check_replicas(checkpoint: Checkpoint, config: ExperimentConfig) -> None:
-    """Reject replicas of another number, layout or strategy than those that were saved.
-
-    Raises:
-        ConfigError: either has replicas with a strategy, and they are not the same.
-    """
+    """Reject replicas of another number, layout or strategy than those that were saved."""
     now, then = layout_json(config), checkpoint.layout
     if then == now or not ("strategy" in then or "strategy" in now):
         return
@@ -340,11 +336,7 @@ def check_replicas(checkpoint: Checkpoint, config: ExperimentConfig) -> None:
 
 
 def check_data(checkpoint: Checkpoint, now: DataPosition) -> None:
-    """Reject data of which the next steps would not be those that the saved run would have taken.
-
-    Raises:
-        ConfigError: name, size, seed, samples of a step or the samples themselves differ.
-    """
+    """Reject data of which the next steps would not be those of the saved run."""
     saved = checkpoint.data
     rows = {
         "the data set is": (saved.name, now.name),

@@ -36,11 +36,7 @@ class Tag:
     split: int = 0
 
     def encode(self) -> int:
-        """Return the tag as torch takes it.
-
-        Raises:
-            ValueError: if a field does not fit its bits.
-        """
+        """Return the tag as torch takes it; raise `ValueError` if a field does not fit its bits."""
         encoded = 0
         for name, bits in FIELD_BITS:
             value = getattr(self, name)

@@ -73,21 +73,13 @@ class PipelinePlan:
         return plan_slots(self.graph, kinds, axes, self.text_heads, self.in_row, self.with_grids)
 
     def stages_of(self, rank: int) -> tuple[Stage, ...]:
-        """Return the stages that a rank works on, none between the ranks of modules.
-
-        Raises:
-            KeyError: all stages work on ranks below it.
-        """
+        """Return the stages that a rank works on, none between the ranks of modules."""
         worker = self._worker_of(rank)
         stages = self.graph.stages
         return () if worker is None else tuple(stages[n] for n in self.graph.workers[worker])
 
     def actions(self, rank: int) -> tuple[Action, ...]:
-        """Return the actions of a rank in an optimizer step, in order.
-
-        Raises:
-            KeyError: all stages work on ranks below it.
-        """
+        """Return the actions of a rank in an optimizer step, in order."""
         worker = self._worker_of(rank)
         return () if worker is None else self.schedule.actions(worker)
 
@@ -100,11 +92,7 @@ class PipelinePlan:
         raise KeyError(f"rank {rank} works on no stage")
 
     def peer(self, rank: int, edge: StageEdge) -> int:
-        """Return the rank at the other end of an edge within a module: same place, other stage.
-
-        Raises:
-            ValueError: the rank works on neither stage of the edge.
-        """
+        """Return the rank at the other end of an edge within a module: same place, other stage."""
         here, there = self.ranks[edge.source], self.ranks[edge.destination]
         if rank in there:
             here, there = there, here

@@ -49,11 +49,7 @@ class RankGrid:
         return math.prod(self.shape[self._index(name)] for name in dimensions)
 
     def coordinates(self, rank: int) -> Mapping[str, int]:
-        """Return the coordinate of a rank along every dimension.
-
-        Raises:
-            ValueError: the rank is not in the grid.
-        """
+        """Return the coordinate of a rank of the grid along every dimension."""
         if rank not in self.ranks:
             last = self.rank_offset + self.size - 1
             raise ValueError(f"rank {rank} is not one of ranks {self.rank_offset} to {last}")
@@ -104,11 +100,7 @@ class RankGrid:
         return tuple(map(tuple, self.group_array(*dimensions).tolist()))
 
     def group_of(self, rank: int, *dimensions: str) -> tuple[int, ...]:
-        """Return the group over the dimensions that a rank is in.
-
-        Raises:
-            ValueError: as `coordinates` and `group_array`.
-        """
+        """Return the group over the dimensions that a rank of the grid is in."""
         place = self.coordinates(rank)
         self.size_of(*dimensions)  # rejects unknown dimensions
         through = [slice(None) if name in dimensions else place[name] for name in self.dimensions]
@@ -143,11 +135,7 @@ class ModuleRanks(RankGrid):
 
     @classmethod
     def of(cls, module: str, sizes: ModuleParallelismConfig) -> ModuleRanks:
-        """Return the map of a module whose sizes are all known.
-
-        Raises:
-            ConfigError: data_parallel is missing.
-        """
+        """Return the map of a module; raise `ConfigError` if its data_parallel is missing."""
         shape = (
             sizes.tensor_parallel,
             sizes.context_parallel,
@@ -209,11 +197,7 @@ class ModuleRanks(RankGrid):
         return RankGrid(EXPERT_DIMENSIONS, shape, self.rank_offset)
 
     def shard_place(self, rank: int) -> ShardPlace:
-        """Return the place of a rank among those of its stage, which decides what it holds.
-
-        Raises:
-            ValueError: the rank is not in the grid.
-        """
+        """Return the place of a rank among those of its stage, which decides what it holds."""
         place, experts = self.coordinates(rank), self.expert_view()
         expert_place = experts.coordinates(rank)
         return ShardPlace(

@@ -199,11 +199,7 @@ def plan_replicas(
 
 
 def strategies() -> ModuleType:
-    """Return what the room of strategies does for replicas of a layout.
-
-    Raises:
-        ConfigError: it is not installed.
-    """
+    """Return what the room of strategies does; raise `ConfigError` if it is not installed."""
     try:
         return import_extra("strategies.replicas", "Section 'strategy'")
     except MissingRoomError as error:

@@ -180,11 +180,7 @@ def _multimodal_table(branch: EncoderBranch, language: LanguageModel) -> Iterato
 
 
 def language_type(config: Mapping[str, Any]) -> str:
-    """Return the `model_type` of the language model, which may be in a LLaVA.
-
-    Raises:
-        ConfigError: it is one in a LLaVA whose weights cannot be read.
-    """
+    """Return the `model_type` of the language model, which may be in a LLaVA."""
     text = config.get("text_config")
     if config.get("model_type") != "llava" or not isinstance(text, Mapping):
         return str(config.get("model_type"))

@@ -78,11 +78,7 @@ Part = LanguageModel | VisionEncoder | EncoderBranch
 
 
 def network_fields(directory: str | os.PathLike[str], *, language: bool) -> dict[str, Any]:
-    """Return the fields of a module's architecture that its weights state, its length aside.
-
-    Raises:
-        ConfigError: the config is wrong, or has no such part.
-    """
+    """Return the fields of a module's architecture that its weights state, its length aside."""
     model = from_hf(directory)
     part = _part(model, language)
     if isinstance(part, LanguageModel):

@@ -35,9 +35,5 @@ def model_facts(name: str) -> dict[str, Any]:
 
 
 def load_model(name: str) -> Model:
-    """Return a shipped model.
-
-    Raises:
-        ConfigError: there is no model of that name; the message names the nearest.
-    """
+    """Return a shipped model; raise `ConfigError` with the nearest name if there is none."""
     return from_hf(model_facts(name)["config"], name)

@@ -16,11 +16,7 @@ def preset_names() -> tuple[str, ...]:
 
 
 def preset_path(name: str) -> Path:
-    """Return the file of a shipped config.
-
-    Raises:
-        ConfigError: there is none of that name.
-    """
+    """Return the file of a shipped config; raise `ConfigError` if there is none of that name."""
     names = preset_names()
     if name in names:
         return _FOLDER / f"{name}.yaml"

@@ -51,11 +51,7 @@ def all_problems(context: ValidationContext) -> Iterator[Problem]:
 
 
 def check_model(model: MimoParallelismConfig, world_size: int | None = None) -> None:
-    """Check the model section alone.
-
-    Raises:
-        ConfigError: all its problems.
-    """
+    """Check the model section alone; raise `ConfigError` with all its problems."""
     refuse_if_any(all_problems(ValidationContext(model, world_size=world_size)))
 
 

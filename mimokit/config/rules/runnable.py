@@ -9,11 +9,7 @@ from mimokit.config.runtime import BLOCK_SCALED, RUNNABLE_PRECISIONS, TF32
 
 
 def check_runnable(config: ExperimentConfig) -> None:
-    """Reject what a plan accepts and runs do not have: a precision of other hardware.
-
-    Raises:
-        ConfigError: the precision, and which ones run.
-    """
+    """Reject what a plan accepts and runs do not have: a precision of other hardware."""
     refuse_if_any(unrunnable(config))
 
 

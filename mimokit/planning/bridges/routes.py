@@ -83,12 +83,7 @@ def direction_between(senders: int, receivers: int) -> Direction:
 def check_replicas(
     source: str, destination: str, replicas: tuple[int, int], samples_per_microbatch: int
 ) -> None:
-    """Check that samples can be dealt to both ends of a bridge.
-
-    Raises:
-        ValueError: neither number of replicas divides the other, or one does not divide the
-            samples.
-    """
+    """Raise `ValueError` unless samples can be dealt to both ends of a bridge."""
     names = f"from '{source}' to '{destination}'"
     fewer, more = sorted(replicas)
     if more % fewer:

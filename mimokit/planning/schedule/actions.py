@@ -49,11 +49,7 @@ class Action:
 
     @property
     def message(self) -> Message:
-        """What a send and its receive have in common.
-
-        Raises:
-            ValueError: the action is neither.
-        """
+        """What a send and its receive have in common; raises `ValueError` of another action."""
         if self.edge is None or self.microbatch is None or self.modality is None:
             raise ValueError(f"{self} sends and receives nothing")
         forward = self.kind in (StepKind.SEND_FORWARD, StepKind.RECEIVE_FORWARD)

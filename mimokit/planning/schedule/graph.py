@@ -111,11 +111,7 @@ class StageGraph:
         return tuple(map(tuple, at))
 
     def stage(self, module: str, place: int) -> Stage:
-        """Return a stage by its place in its module; -1 is the last.
-
-        Raises:
-            KeyError: the module has no such stage.
-        """
+        """Return a stage by its place in its module; -1 is the last."""
         stages = [stage for stage in self.stages if stage.module == module]
         if not -len(stages) <= place < len(stages):
             raise KeyError(f"'{module}' has no stage {place}")

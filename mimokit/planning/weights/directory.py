@@ -219,11 +219,7 @@ def read_directory(directory: str | os.PathLike[str]) -> WeightDirectory:
 
 
 def read_json(path: Path, most: int = 2**20) -> dict[str, Any]:
-    """Return the content of a JSON file that must be a mapping.
-
-    Raises:
-        ConfigError: it cannot be read, or is something else.
-    """
+    """Return the mapping of a JSON file; raise `ConfigError` if it is something else."""
     try:
         content = json.loads(read_text_file(path, most))
     except (OSError, UnicodeDecodeError) as error:

@@ -103,12 +103,7 @@ def _unreadable(
 
 
 def check_saving(config: ExperimentConfig) -> None:
-    """Reject a `runtime.save_hf` that cannot be written at the end of the run.
-
-    Raises:
-        ConfigError: the language model did not start from weights, or another module did not start
-            from those of which it is a part, or the directory exists.
-    """
+    """Reject a `runtime.save_hf` that cannot be written at the end of the run."""
     target = config.runtime.save_hf
     if target is None:
         return
