@@ -149,14 +149,45 @@ class VisionEncoder:
         return self.patches(height, width) // self.merge**2 + self.keeps_class_token
 
 
+class _Stack:
+    """What encoders of sound, words and rows have alike: layers, and one norm behind them.
+
+    Attributes:
+        positions: of the longest item, each of which becomes a token.
+        table: learned or fixed position embeddings, of which the first are used; None: as many as
+            positions; 0 for rotary positions.
+    """
+
+    net: Transformer
+    positions: int
+    table: int | None
+
+    @property
+    def parameters(self) -> int:
+        """All parameters, the position table included."""
+        return stack_parameters(self.net) + self.parameters_outside_layers
+
+    @property
+    def parameters_outside_layers(self) -> int:
+        """Those in front of the layers, positions and the last norm."""
+        raise NotImplementedError
+
+    @property
+    def parameters_after_layers(self) -> int:
+        """Of `parameters_outside_layers`, those after the layers: the last norm."""
+        return self.net.norm_parameters
+
+    def tokens(self) -> int:
+        """Return the tokens of the longest item."""
+        return self.positions
+
+
 @dataclass(frozen=True)
-class AudioEncoder:
+class AudioEncoder(_Stack):
     """Two convolutions over a spectrogram and a stack of layers (Whisper's encoder).
 
     Attributes:
-        positions: positions after the convolutions, which halve the time once.
-        table: learned or fixed position embeddings, of which the first are used; None: as many as
-            positions; 0 for rotary positions.
+        positions: after the convolutions, which halve the time once.
     """
 
     name: str
@@ -166,36 +197,16 @@ class AudioEncoder:
     table: int | None = None
 
     @property
-    def parameters(self) -> int:
-        """All parameters, the position table included."""
-        return stack_parameters(self.net) + self.parameters_outside_layers
-
-    @property
     def parameters_outside_layers(self) -> int:
         """Convolutions (kernel 3, with biases), positions and the last norm."""
         width = self.net.hidden
         convolutions = 3 * width * (self.mel_bins + width) + 2 * width
         return convolutions + table_of(self) * width + self.net.norm_parameters
 
-    @property
-    def parameters_after_layers(self) -> int:
-        """Of `parameters_outside_layers`, those after the layers: the last norm."""
-        return self.net.norm_parameters
-
-    def tokens(self) -> int:
-        """Return the tokens of one clip of full length."""
-        return self.positions
-
 
 @dataclass(frozen=True)
-class TextEncoder:
-    """A text head: embedding, positions and causal layers, without an output layer.
-
-    Attributes:
-        positions: words of the longest text.
-        table: learned position embeddings, of which the first are used; None: as many as positions;
-            0 for rotary positions.
-    """
+class TextEncoder(_Stack):
+    """A text head: embedding, positions and causal layers, without an output layer."""
 
     name: str
     net: Transformer
@@ -204,33 +215,16 @@ class TextEncoder:
     table: int | None = None
 
     @property
-    def parameters(self) -> int:
-        """All parameters."""
-        return stack_parameters(self.net) + self.parameters_outside_layers
-
-    @property
     def parameters_outside_layers(self) -> int:
         """Embedding, positions and the last norm."""
         return (self.vocab + table_of(self)) * self.net.hidden + self.net.norm_parameters
 
-    @property
-    def parameters_after_layers(self) -> int:
-        """Of `parameters_outside_layers`, those after the layers: the last norm."""
-        return self.net.norm_parameters
-
-    def tokens(self) -> int:
-        """Return the tokens of the longest text."""
-        return self.positions
-
 
 @dataclass(frozen=True)
-class RowEncoder:
+class RowEncoder(_Stack):
     """An adapter: positions and layers over the rows of an item that another encoder has made.
 
     Attributes:
-        positions: rows of an item.
-        table: learned position embeddings, of which the first are used; None: as many as positions;
-            0 for rotary positions.
         inputs: width of the rows, if a matrix in front brings them to that of the layers; else 0.
     """
 
@@ -241,23 +235,9 @@ class RowEncoder:
     inputs: int = 0
 
     @property
-    def parameters(self) -> int:
-        """All parameters."""
-        return stack_parameters(self.net) + self.parameters_outside_layers
-
-    @property
     def parameters_outside_layers(self) -> int:
         """The matrix in front, positions and the last norm."""
         return (self.inputs + table_of(self)) * self.net.hidden + self.net.norm_parameters
-
-    @property
-    def parameters_after_layers(self) -> int:
-        """Of `parameters_outside_layers`, those after the layers: the last norm."""
-        return self.net.norm_parameters
-
-    def tokens(self) -> int:
-        """Return the tokens of an item."""
-        return self.positions
 
 
 def table_of(encoder: VisionEncoder | AudioEncoder | TextEncoder | RowEncoder) -> int:

@@ -6,7 +6,7 @@ Runs of mimokit take any number, but what a search chooses is for Megatron-Core.
 from __future__ import annotations
 
 from mimokit.config.errors import Problem
-from mimokit.config.rules.facts import ModuleSizes, Numbers, a_fix, module_problem, size_path
+from mimokit.config.rules.facts import ModuleSizes, Numbers, size_problem
 from mimokit.config.rules.module_rules import CHUNKS, SizeRule, rounds_are_whole
 from mimokit.config.rules.pair_rules import PairRule
 
@@ -21,11 +21,11 @@ def _hold(batch: Numbers, language: ModuleSizes, sizes: ModuleSizes) -> Numbers:
 def _problem(name: str, batch: int, language: ModuleSizes, sizes: ModuleSizes) -> Problem:
     count = batch // (language.data * language.micro_batch)
     what = (
-        f"{CHUNKS} is {sizes.virtual}, and Megatron-Core takes micro-batches of interleaved chunks "
-        f"in multiples of the {sizes.pipeline} stages, which the {count} of a step "
-        "(data.num_microbatches) are not; change that, or leave the field out."
+        "and Megatron-Core takes micro-batches of interleaved chunks in multiples of the "
+        f"{sizes.pipeline} stages, which the {count} of a step (data.num_microbatches) are not; "
+        "change that, or leave the field out."
     )
-    return module_problem(name, CHUNKS, sizes.virtual, what, a_fix(size_path(name, CHUNKS), None))
+    return size_problem(name, CHUNKS, sizes.virtual, what, None)
 
 
 ROUNDS = SizeRule(

@@ -246,6 +246,19 @@ class LayoutPlan:
             Transfer(rank, self.program.peer(rank, edge), *samples[rank]) for rank in senders
         )
 
+    def groups_key(self, name: str) -> tuple[object, ...]:
+        """Return what a module has alike with exactly those whose process groups it shares."""
+        ranks, execution = self.modules[name], self.executions[name]
+        shape = ranks.shape, ranks.expert_view().shape, ranks.rank_offset
+        key = (*shape, execution.optimizer_instances, self.has_embedding_group(name))
+        # Not every rank starts the reductions of two modules in one order: a replica without items
+        # has no backward of its encoder. With a group for each module, orders may differ.
+        return (*key, name) if execution.overlap_reduction else key
+
+    def has_embedding_group(self, name: str) -> bool:
+        """Return whether both ends of a module's pipeline may have a copy of the embedding."""
+        return name == self.llm_module_name and self.modules[name].pipeline_parallel > 1
+
     def of_replica(self, replica: int) -> LayoutPlan:
         """Return the plan of one replica, whose ranks count from 0 and form a world."""
         if self.replicas is None:

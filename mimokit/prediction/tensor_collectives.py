@@ -24,7 +24,6 @@ from mimokit.architecture.parallel_sizes import RECOMPUTE_FULL, ParallelSizes
 from mimokit.architecture.parameters_on_rank import stage_layers
 from mimokit.config import ExperimentConfig
 from mimokit.config.runtime import FRAME_PARALLEL
-from mimokit.planning.shared_groups import groups_key
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.attention_collectives import attention_calls
 from mimokit.prediction.expert_collectives import expert_calls, expert_reductions
@@ -60,7 +59,7 @@ def tensor_collectives(
     shared: dict[tuple[object, ...], list[str]] = {}
     for name, ranks in plan.modules.items():
         if rank in ranks.ranks and ranks.tensor_parallel > 1:
-            shared.setdefault(groups_key(plan, name), []).append(name)
+            shared.setdefault(plan.groups_key(name), []).append(name)
     counts = {}
     for names in shared.values():
         spans = [_of_step(config, plan, name, rank, lacking) for name in names]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
@@ -12,6 +12,7 @@ from mimokit.config.rules.facts import ModuleSizes
 from mimokit.config.world_size import ResolvedWorld, resolve
 
 if TYPE_CHECKING:
+    from mimokit.config.architecture import ModuleArchitecture
     from mimokit.config.data import DataConfig
     from mimokit.config.experiment import ExperimentConfig
     from mimokit.config.model import MimoParallelismConfig
@@ -110,6 +111,20 @@ class ValidationContext:
             instances=module.in_runs("num_distributed_optimizer_instances"),
             sequence_parallel=module.in_runs("sequence_parallel"),
         )
+
+    @property
+    def graph_is_valid(self) -> bool:
+        """Whether it is known which module feeds which, and which is the language module."""
+        return self.is_valid("model.llm_module_name", "model.topology")
+
+    def networks(
+        self, names: Iterable[str] | None = None
+    ) -> Iterator[tuple[str, ModuleArchitecture]]:
+        """Yield the networks that could be read, of all modules or of some."""
+        networks = self.model.module_architectures
+        for name in networks if names is None else names:
+            if name in networks and self.is_valid(f"model.module_architectures.{name}"):
+                yield name, networks[name]
 
     def is_valid(self, *paths: str) -> bool:
         """Return whether nothing at, above or below any of the paths was rejected before."""

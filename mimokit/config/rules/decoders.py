@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.errors import Problem
 from mimokit.config.rules.context import ValidationContext
-from mimokit.config.rules.facts import a_fix, module_problem, network_path
+from mimokit.config.rules.facts import module_problem, network_problem
 from mimokit.units import listed
 
 if TYPE_CHECKING:
@@ -18,22 +18,19 @@ if TYPE_CHECKING:
 def decoder_problems(context: ValidationContext) -> Iterator[Problem]:
     """Yield decoders whose output has no meaning."""
     model = context.model
-    if not context.is_valid("model.llm_module_name", "model.topology"):
+    if not context.graph_is_valid:
         return
     if model.llm_module_name in model.decoder_module_names:  # a cycle, of another rule
         return
-    for name, network in model.module_architectures.items():
-        if not context.is_valid(f"model.module_architectures.{name}"):
-            continue
+    for name, network in context.networks():
         if name in model.reconstructing_names:
             yield from _no_items(model, name, network)
         if name in model.decoder_module_names and network.modality == "rows":
-            sentence = (
-                f"modal_type is rows, but it comes behind '{model.llm_module_name}', where rows "
-                "have no target; write text, or leave it out for a decoder of images or sound."
+            what = (
+                f"but it comes behind '{model.llm_module_name}', where rows have no target; write "
+                "text, or leave it out for a decoder of images or sound."
             )
-            fix = a_fix(network_path(name, "modal_type"), None)
-            yield module_problem(name, "modal_type", "rows", sentence, fix)
+            yield network_problem(name, "modal_type", "rows", what, None)
 
 
 def _no_items(

@@ -12,6 +12,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from mimokit.config.errors import Fix, Problem
+from mimokit.config.messages import NO_FIX, written
 
 Numbers = float | NDArray[Any]
 """A number, or an array of numbers that broadcasts against the others.
@@ -186,10 +187,35 @@ def not_a_multiple(name: str, field: str, value: int, divisor_name: str, divisor
     """Return the problem of a number of a network that a size does not divide."""
     nearest = max(divisor, round(value / divisor) * divisor)
     what = (
-        f"{field} is {value}, which {divisor_name} {divisor} does not divide; make it a multiple, "
-        f"{nearest} say, or change {divisor_name}."
+        f"which {divisor_name} {divisor} does not divide; make it a multiple, {nearest} say, or "
+        f"change {divisor_name}."
     )
-    return module_problem(name, field, value, what, a_fix(network_path(name, field), nearest))
+    return network_problem(name, field, value, what, nearest)
+
+
+def network_problem(
+    name: str, field: str, value: object, what: str, right: object = NO_FIX
+) -> Problem:
+    """Return the problem of a field of a network; see `size_problem`."""
+    return _of_field(name, network_path(name, field), field, value, what, right)
+
+
+def size_problem(
+    name: str, field: str, value: object, what: str, right: object = NO_FIX
+) -> Problem:
+    """Return the problem of a field of a module's parallel sizes.
+
+    Args:
+        what: the sentence behind the value.
+        right: see `mimokit.config.messages.problem_at`.
+    """
+    return _of_field(name, size_path(name, field), field, value, what, right)
+
+
+def _of_field(name: str, path: str, field: str, value: object, what: str, right: object) -> Problem:
+    state = "missing" if value is None else written(value)
+    fix = None if right is NO_FIX else a_fix(path, right)
+    return module_problem(name, field, value, f"{field} is {state}, {what}", fix)
 
 
 def module_problem(

@@ -9,19 +9,18 @@ from mimokit.config.data import DataConfig
 from mimokit.config.errors import Fix, Problem
 from mimokit.config.messages import problem_at
 from mimokit.config.rules.context import ValidationContext
-from mimokit.config.rules.facts import a_fix, module_problem, network_path
+from mimokit.config.rules.facts import a_fix, module_problem, network_path, network_problem
 from mimokit.units import counted, listed
 
 
 def modality_problems(context: ValidationContext) -> Iterator[Problem]:
     """Yield what is wrong about modalities, frozen modules and tied embeddings."""
-    for name, network in context.model.module_architectures.items():
-        if context.is_valid(f"model.module_architectures.{name}"):
-            yield from _network_problems(context, name, network)
+    for name, network in context.networks():
+        yield from _network_problems(context, name, network)
     yield from _all_frozen(context)
     if context.is_valid("model.topology", "model.module_parallelisms", "model.llm_module_name"):
         yield from _rows(context)
-    if context.data is not None and context.is_valid("model.llm_module_name", "model.topology"):
+    if context.data is not None and context.graph_is_valid:
         yield from _unknown_encoders(context, context.data)
         yield from _no_room(context, context.data)
         yield from _text_heads(context, context.data)
@@ -35,29 +34,21 @@ def _network_problems(
         yield from _section_problem(name, network)
         return
     if network.any_image_size and network.image_size is None and network.modality == "vision":
-        sentence = (
-            "any_image_size is true, but image_size is missing; give the longest "
-            "side of an image, and patch_size."
-        )
-        yield module_problem(name, "any_image_size", True, sentence)
+        what = "but image_size is missing; give the longest side of an image, and patch_size."
+        yield network_problem(name, "any_image_size", True, what)
     if network.modality == "text" and network.vocab_size == 0:
         sentence = "modal_type is text, but vocab_size is 0; give the rows of its token embedding."
         yield module_problem(name, "vocab_size", 0, sentence)
     if network.modality == "audio" and network.seq_length % network.merge_size:
-        sentence = (
-            f"merge_size is {network.merge_size}, which does not divide its "
-            f"{counted(network.seq_length, 'position')} (seq_length); choose a divisor of them."
-        )
-        yield module_problem(name, "merge_size", network.merge_size, sentence)
+        positions = counted(network.seq_length, "position")
+        what = f"which does not divide its {positions} (seq_length); choose a divisor of them."
+        yield network_problem(name, "merge_size", network.merge_size, what)
 
 
 def _rows(context: ValidationContext) -> Iterator[Problem]:
     model, graph = context.model, context.model.module_topology
-    for name in model.encoder_module_names:
-        network, path = model.module_architectures.get(name), network_path(name, "modal_type")
-        if network is None or not context.is_valid(f"model.module_architectures.{name}"):
-            continue
-        language = model.llm_module_name
+    language = model.llm_module_name
+    for name, network in context.networks(model.encoder_module_names):
         feeders = [n for n, fed in graph.items() if name in fed and n != language]
         if (network.modality == "rows") != bool(feeders):
             how = f"it is fed by {listed(feeders)}" if feeders else "no module feeds it"
@@ -65,18 +56,15 @@ def _rows(context: ValidationContext) -> Iterator[Problem]:
                 f"{how}, but its modal_type is {network.modal_type or 'left out'}; write rows for "
                 "an encoder that another one feeds, and for no other."
             )
-            fix = a_fix(path, "rows") if feeders else None
+            fix = a_fix(network_path(name, "modal_type"), "rows") if feeders else None
             yield module_problem(name, "modal_type", network.modal_type, sentence, fix)
-        if network.inner_layers and model.llm_module_name not in graph[name]:
-            field, given = "projector.deepstack_layers", list(network.inner_layers)
-            sentence = (
-                f"{field} is {given}, whose rows layers of '{model.llm_module_name}' add, but it "
-                f"feeds {listed(graph[name])} alone; leave {field} out, or let it feed "
-                f"'{model.llm_module_name}'."
+        if network.inner_layers and language not in graph[name]:
+            field = "projector.deepstack_layers"
+            what = (
+                f"whose rows layers of '{language}' add, but it feeds {listed(graph[name])} alone; "
+                f"leave {field} out, or let it feed '{language}'."
             )
-            yield module_problem(
-                name, field, given, sentence, a_fix(network_path(name, field), None)
-            )
+            yield network_problem(name, field, list(network.inner_layers), what, None)
 
 
 def _section_problem(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
@@ -88,12 +76,11 @@ def _section_problem(name: str, network: ModuleArchitecture) -> Iterator[Problem
     if sum(section) == half:
         yield from _alternating(name, network, section, half)
         return
-    sentence = (
-        f"mrope_section is {section}, {sum(section)} together, but a head of "
-        f"{counted(network.head_dim, 'number')} has {half} frequencies; give each of them to one "
-        "axis."
+    what = (
+        f"{sum(section)} together, but a head of {counted(network.head_dim, 'number')} has {half} "
+        "frequencies; give each of them to one axis."
     )
-    yield module_problem(name, "mrope_section", section, sentence)
+    yield network_problem(name, "mrope_section", section, what)
 
 
 def _alternating(
@@ -103,11 +90,11 @@ def _alternating(
     _, height, width = section
     most = [len(range(first, half, 3)) for first in (1, 2)]
     if network.mrope_interleaved and (height > most[0] or width > most[1]):
-        sentence = (
-            f"mrope_section is {section}, but of {half} frequencies that alternate "
-            f"(mrope_interleaved) height has at most {most[0]} and width {most[1]}; give time more."
+        what = (
+            f"but of {half} frequencies that alternate (mrope_interleaved) height has at most "
+            f"{most[0]} and width {most[1]}; give time more."
         )
-        yield module_problem(name, "mrope_section", section, sentence)
+        yield network_problem(name, "mrope_section", section, what)
 
 
 def _all_frozen(context: ValidationContext) -> Iterator[Problem]:

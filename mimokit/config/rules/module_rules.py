@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from mimokit.config.errors import Problem
+from mimokit.config.errors import Fix, Problem
 from mimokit.config.rules.facts import (
     ModuleFacts,
     ModuleSizes,
@@ -20,8 +20,10 @@ from mimokit.config.rules.facts import (
     a_fix,
     module_problem,
     network_path,
+    network_problem,
     not_a_multiple,
     size_path,
+    size_problem,
     unknown_sizes,
 )
 from mimokit.units import counted
@@ -50,35 +52,29 @@ class SizeRule:
     unless: tuple[str, ...] = ()
 
 
-def _divides_width(field: str) -> Callable[[ModuleSizes, ModuleFacts], Problem]:
-    name = {
-        "num_attention_heads": "heads",
-        "ffn_hidden_size": "ffn",
-        "moe_shared_expert_intermediate_size": "shared_ffn",
-        "vocab_size": "vocab",
-    }[field]
+def _divides_width(field: str, fact: str) -> Callable[[ModuleSizes, ModuleFacts], Problem]:
     return lambda sizes, facts: not_a_multiple(
-        facts.name, field, getattr(facts, name), "tensor_parallel", int(sizes.tensor)
+        facts.name, field, getattr(facts, fact), "tensor_parallel", int(sizes.tensor)
     )
 
 
 def _kv_heads(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
-    what = (
-        f"num_query_groups is {facts.kv_heads}, and tensor_parallel {sizes.tensor}; one must "
-        "divide the other, change one of them."
-    )
-    return module_problem(facts.name, "num_query_groups", facts.kv_heads, what)
+    what = f"and tensor_parallel {sizes.tensor}; one must divide the other, change one of them."
+    return network_problem(facts.name, "num_query_groups", facts.kv_heads, what)
+
+
+def _tensor(sizes: ModuleSizes, facts: ModuleFacts, what: str, fix: Fix | None = None) -> Problem:
+    sentence = f"tensor_parallel is {sizes.tensor}, {what}"
+    return module_problem(facts.name, "tensor_parallel", sizes.tensor, sentence, fix)
 
 
 def _value_biases(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
     what = (
-        f"tensor_parallel is {sizes.tensor}, whose ranks share "
-        f"{counted(facts.kv_heads, 'query group')}, and cannot share the {facts.value_biases} "
-        "biases of their values evenly (add_key_bias is false); choose at most "
-        f"{facts.kv_heads}, or leave out add_key_bias."
+        f"whose ranks share {counted(facts.kv_heads, 'query group')}, and cannot share the "
+        f"{facts.value_biases} biases of their values evenly (add_key_bias is false); choose at "
+        f"most {facts.kv_heads}, or leave out add_key_bias."
     )
-    fix = a_fix(network_path(facts.name, "add_key_bias"), None)
-    return module_problem(facts.name, "tensor_parallel", sizes.tensor, what, fix)
+    return _tensor(sizes, facts, what, a_fix(network_path(facts.name, "add_key_bias"), None))
 
 
 def _projector_holds(sizes: ModuleSizes, facts: ModuleFacts) -> Numbers:
@@ -88,10 +84,10 @@ def _projector_holds(sizes: ModuleSizes, facts: ModuleFacts) -> Numbers:
 def _projector(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
     width = next(width for width in facts.projector_widths if width % sizes.tensor)
     what = (
-        f"tensor_parallel is {sizes.tensor}, which does not divide the {width} outputs of a matrix "
-        "of its projector; choose a divisor, or other projector.hidden_sizes."
+        f"which does not divide the {width} outputs of a matrix of its projector; choose a "
+        "divisor, or other projector.hidden_sizes."
     )
-    return module_problem(facts.name, "tensor_parallel", sizes.tensor, what)
+    return _tensor(sizes, facts, what)
 
 
 def _first_layers(sizes: ModuleSizes, facts: ModuleFacts) -> Numbers:
@@ -103,17 +99,17 @@ def _inner_layers(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
     first = int(_first_layers(sizes, facts))
     if facts.layers < facts.inner_layers:
         what = (
-            f"num_layers is {facts.layers}, fewer than the {facts.inner_layers} layers that add "
-            "the rows of inner layers of an encoder (projector.deepstack_layers); name fewer there."
+            f"fewer than the {facts.inner_layers} layers that add the rows of inner layers of an "
+            "encoder (projector.deepstack_layers); name fewer there."
         )
-        return module_problem(facts.name, "num_layers", facts.layers, what)
+        return network_problem(facts.name, "num_layers", facts.layers, what)
     what = (
-        f"pipeline_parallel is {sizes.pipeline}, which leaves {counted(first, 'layer')} to the "
-        f"first chunk of its first stage, but its first {facts.inner_layers} layers add the rows "
-        "of inner layers of an encoder (projector.deepstack_layers); lower pipeline_parallel or "
-        f"{CHUNKS}, or name fewer layers there."
+        f"which leaves {counted(first, 'layer')} to the first chunk of its first stage, but its "
+        f"first {facts.inner_layers} layers add the rows of inner layers of an encoder "
+        f"(projector.deepstack_layers); lower pipeline_parallel or {CHUNKS}, or name fewer layers "
+        "there."
     )
-    return module_problem(facts.name, "pipeline_parallel", sizes.pipeline, what)
+    return size_problem(facts.name, "pipeline_parallel", sizes.pipeline, what)
 
 
 def _pieces(sizes: ModuleSizes, facts: ModuleFacts) -> Numbers:
@@ -123,10 +119,10 @@ def _pieces(sizes: ModuleSizes, facts: ModuleFacts) -> Numbers:
 
 def _context(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
     what = (
-        f"context_parallel is {sizes.context}, which cuts its {facts.seq} tokens into "
-        f"{_pieces(sizes, facts)} unequal pieces; choose one that divides them."
+        f"which cuts its {facts.seq} tokens into {_pieces(sizes, facts)} unequal pieces; choose "
+        "one that divides them."
     )
-    return module_problem(facts.name, "context_parallel", sizes.context, what)
+    return size_problem(facts.name, "context_parallel", sizes.context, what)
 
 
 def _shards_hold(sizes: ModuleSizes, facts: ModuleFacts) -> Numbers:
@@ -137,24 +133,20 @@ def _shards_hold(sizes: ModuleSizes, facts: ModuleFacts) -> Numbers:
 
 def _shards(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
     what = (
-        f"tensor_parallel is {sizes.tensor}, which does not divide the "
-        f"{facts.seq // sizes.context} tokens of a context-parallel rank, as sequence_parallel "
-        "asks for; choose a divisor"
+        f"which does not divide the {facts.seq // sizes.context} tokens of a context-parallel "
+        "rank, as sequence_parallel asks for; choose a divisor"
     )
     if facts.experts:
-        return module_problem(facts.name, "tensor_parallel", sizes.tensor, f"{what}.")
-    what = f"{what}, or set sequence_parallel to false."
+        return _tensor(sizes, facts, f"{what}.")
     fix = a_fix(size_path(facts.name, "sequence_parallel"), False)
-    return module_problem(facts.name, "tensor_parallel", sizes.tensor, what, fix)
+    return _tensor(sizes, facts, f"{what}, or set sequence_parallel to false.", fix)
 
 
 def _one_stage(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
     what = (
-        f"{CHUNKS} is {sizes.virtual}, but its pipeline_parallel is 1; chunks are of the stages of "
-        "a pipeline, so leave it out."
+        "but its pipeline_parallel is 1; chunks are of the stages of a pipeline, so leave it out."
     )
-    fix = a_fix(size_path(facts.name, CHUNKS), None)
-    return module_problem(facts.name, CHUNKS, sizes.virtual, what, fix)
+    return size_problem(facts.name, CHUNKS, sizes.virtual, what, None)
 
 
 def _layers_hold(sizes: ModuleSizes, facts: ModuleFacts) -> Numbers:
@@ -176,37 +168,35 @@ def _layers(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
         return not_a_multiple(facts.name, "num_layers", layers, divisor, chunks)
     nearest = max(chunks, round(layers / chunks) * chunks)
     what = (
-        f"num_layers is {layers}, and {divisor} {chunks}; the layers cannot be dealt to "
-        f"{sizes.pipeline} stages x {sizes.virtual} chunks, as {chunks} divides neither {layers} "
-        f"nor, with embedding and loss counted as layers, {facts.layers_with_ends}, or leaves a "
-        "chunk without a layer; choose a product that divides one of them."
+        f"and {divisor} {chunks}; the layers cannot be dealt to {sizes.pipeline} stages x "
+        f"{sizes.virtual} chunks, as {chunks} divides neither {layers} nor, with embedding and "
+        f"loss counted as layers, {facts.layers_with_ends}, or leaves a chunk without a layer; "
+        "choose a product that divides one of them."
     )
-    fix = a_fix(network_path(facts.name, "num_layers"), nearest)
-    return module_problem(facts.name, "num_layers", layers, what, fix)
+    return network_problem(facts.name, "num_layers", layers, what, nearest)
 
 
 def _layers_with_ends(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
     chunks, layers = sizes.chunks, facts.layers
+    change = "change pipeline_parallel, or leave out both"
     if layers % chunks == 0:
         why = f"the {chunks} chunks divide the {layers} layers (num_layers) alone; leave out both"
     elif facts.layers_with_ends % chunks:
         why = (
             f"with both ends there are {facts.layers_with_ends} layers, which the {chunks} chunks "
-            "do not divide; change pipeline_parallel, or leave out both"
+            f"do not divide; {change}"
         )
     elif chunks <= layers:
         why = (
             f"each of {chunks} chunks takes {facts.layers_with_ends // chunks} layers, but the last"
-            f" has the loss and the {facts.extra} of mtp_num_layers; change pipeline_parallel, or "
-            "leave out both"
+            f" has the loss and the {facts.extra} of mtp_num_layers; {change}"
         )
     else:
         why = (
             f"there are {chunks} chunks for {layers} layers (num_layers), so that one has none; "
-            "change pipeline_parallel, or leave out both"
+            f"{change}"
         )
-    fix = a_fix(size_path(facts.name, LOSS_END), None)
-    return module_problem(facts.name, LOSS_END, True, f"{LOSS_END} is true, but {why}.", fix)
+    return size_problem(facts.name, LOSS_END, True, f"but {why}.", None)
 
 
 def _experts_hold(sizes: ModuleSizes, facts: ModuleFacts) -> Numbers:
@@ -223,62 +213,54 @@ def _experts(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
     field, size = "expert_parallel", sizes.expert
     if size == 1:
         field, size = "expert_tensor_parallel", sizes.expert_tensor
-    what = f"{field} is {size}, but it has no experts; set it to 1."
-    return module_problem(facts.name, field, size, what, a_fix(size_path(facts.name, field), 1))
+    return size_problem(facts.name, field, size, "but it has no experts; set it to 1.", 1)
 
 
 def _expert_biases(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
-    field = "expert_tensor_parallel"
-    what = (
-        f"{field} is {sizes.expert_tensor}, but experts that ranks share have no biases, and "
-        "add_bias_linear is not false; set it to false."
+    field, size = "expert_tensor_parallel", sizes.expert_tensor
+    sentence = (
+        f"{field} is {size}, but experts that ranks share have no biases, and add_bias_linear is "
+        "not false; set it to false."
     )
     fix = a_fix(network_path(facts.name, "add_bias_linear"), False)
-    return module_problem(facts.name, field, sizes.expert_tensor, what, fix)
+    return module_problem(facts.name, field, size, sentence, fix)
 
 
 def _expert_tokens(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
     what = (
-        f"tensor_parallel is {sizes.tensor}, and each of these ranks would send the same tokens to "
-        "the experts; set sequence_parallel to true, so that they share them."
+        "and each of these ranks would send the same tokens to the experts; set sequence_parallel "
+        "to true, so that they share them."
     )
     fix = a_fix(size_path(facts.sized_by or facts.name, "sequence_parallel"), True)
-    return module_problem(facts.name, "tensor_parallel", sizes.tensor, what, fix)
+    return _tensor(sizes, facts, what, fix)
 
 
 def _expert_width(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
-    return not_a_multiple(
-        facts.name,
-        "moe_ffn_hidden_size",
-        facts.expert_ffn,
-        "expert_tensor_parallel",
-        int(sizes.expert_tensor),
-    )
+    field, ranks = "moe_ffn_hidden_size", int(sizes.expert_tensor)
+    return not_a_multiple(facts.name, field, facts.expert_ffn, "expert_tensor_parallel", ranks)
 
 
 def _stage_ranks(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
-    ranks = sizes.ranks_per_stage
+    ranks = (
+        f"the {sizes.ranks_per_stage} ranks of a pipeline stage (tensor x context x data parallel)"
+    )
     if sizes.expert_tensor > 1:
         what = (
-            f"expert_tensor_parallel is {sizes.expert_tensor}, and times expert_parallel "
-            f"{sizes.expert} it does not divide the {ranks} ranks of a pipeline stage (tensor x "
-            f"context x data parallel); choose sizes whose product divides {ranks}."
+            f"and times expert_parallel {sizes.expert} it does not divide {ranks}; choose sizes "
+            f"whose product divides {sizes.ranks_per_stage}."
         )
-        return module_problem(facts.name, "expert_tensor_parallel", sizes.expert_tensor, what)
-    what = (
-        f"expert_parallel is {sizes.expert}, which does not divide the {ranks} ranks of a pipeline "
-        f"stage (tensor x context x data parallel); choose a divisor of {ranks}."
-    )
-    return module_problem(facts.name, "expert_parallel", sizes.expert, what)
+        field, size = "expert_tensor_parallel", sizes.expert_tensor
+        return size_problem(facts.name, field, size, what)
+    what = f"which does not divide {ranks}; choose a divisor of {sizes.ranks_per_stage}."
+    return size_problem(facts.name, "expert_parallel", sizes.expert, what)
 
 
 def _batch(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
     what = (
-        f"data_parallel is {sizes.data}, and times micro_batch_size {sizes.micro_batch} it does "
-        f"not divide the {facts.global_batch_size} samples of a step; choose sizes whose product "
-        "does."
+        f"and times micro_batch_size {sizes.micro_batch} it does not divide the "
+        f"{facts.global_batch_size} samples of a step; choose sizes whose product does."
     )
-    return module_problem(facts.name, "data_parallel", sizes.data, what)
+    return size_problem(facts.name, "data_parallel", sizes.data, what)
 
 
 def rounds_are_whole(micro_batches: Numbers, sizes: ModuleSizes) -> Numbers:
@@ -298,11 +280,8 @@ def _instances(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
     count, of = sizes.replicas, "replicas (data x context parallel)"
     if count % sizes.instances == 0:
         count, of = _expert_replicas(sizes), "replicas of an expert"
-    what = (
-        f"{INSTANCES} is {sizes.instances}, which does not divide its {count} {of}; choose a "
-        f"divisor of {count}."
-    )
-    return module_problem(facts.name, INSTANCES, sizes.instances, what)
+    what = f"which does not divide its {count} {of}; choose a divisor of {count}."
+    return size_problem(facts.name, INSTANCES, sizes.instances, what)
 
 
 VOCABULARY = SizeRule(
@@ -310,7 +289,7 @@ VOCABULARY = SizeRule(
     "tensor parallelism does not divide the vocabulary",
     ("tensor",),
     lambda sizes, facts: facts.vocab % sizes.tensor == 0,
-    _divides_width("vocab_size"),
+    _divides_width("vocab_size", "vocab"),
 )
 STAGE_RANKS = SizeRule(
     "stage ranks",
@@ -326,7 +305,7 @@ RULES = (
         "tensor parallelism does not divide the attention heads",
         ("tensor",),
         lambda sizes, facts: facts.heads % sizes.tensor == 0,
-        _divides_width("num_attention_heads"),
+        _divides_width("num_attention_heads", "heads"),
     ),
     SizeRule(
         "key heads",
@@ -353,14 +332,14 @@ RULES = (
         "tensor parallelism does not divide the feed-forward width",
         ("tensor",),
         lambda sizes, facts: facts.ffn % sizes.tensor == 0,
-        _divides_width("ffn_hidden_size"),
+        _divides_width("ffn_hidden_size", "ffn"),
     ),
     SizeRule(
         "shared expert",
         "tensor parallelism does not divide the feed-forward width",
         ("tensor",),
         lambda sizes, facts: facts.shared_ffn % sizes.tensor == 0,
-        _divides_width("moe_shared_expert_intermediate_size"),
+        _divides_width("moe_shared_expert_intermediate_size", "shared_ffn"),
     ),
     VOCABULARY,
     SizeRule(

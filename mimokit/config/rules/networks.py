@@ -7,10 +7,22 @@ from collections.abc import Iterator, Sequence
 
 from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.errors import Problem
-from mimokit.config.messages import problem_at, written
+from mimokit.config.messages import problem_at
 from mimokit.config.rules.context import ValidationContext
-from mimokit.config.rules.facts import module_problem, network_path, not_a_multiple
-from mimokit.config.rules.roles import ENCODERS, VISION, Role, role_of
+from mimokit.config.rules.facts import (
+    module_problem,
+    network_path,
+    network_problem,
+    not_a_multiple,
+)
+from mimokit.config.rules.roles import (
+    ENCODERS,
+    VISION,
+    Role,
+    fields_set,
+    needless_field,
+    role_of,
+)
 from mimokit.units import counted
 
 _OF_LATENT_ATTENTION = (
@@ -34,9 +46,7 @@ _LED_BY = {
 
 def network_problems(context: ValidationContext) -> Iterator[Problem]:
     """Yield what is wrong with the networks, whatever their parallel sizes."""
-    for name, network in context.model.module_architectures.items():
-        if not context.is_valid(f"model.module_architectures.{name}"):
-            continue
+    for name, network in context.networks():
         if network.modality == "vision":
             yield from _image_problems(name, network)
         yield from _head_problem(context, name, network)
@@ -45,7 +55,7 @@ def network_problems(context: ValidationContext) -> Iterator[Problem]:
         yield from _latent(name, network)
         yield from _numbers(name, network)
         yield from _positions(context, name, network)
-        if context.is_valid("model.llm_module_name", "model.topology"):
+        if context.graph_is_valid:
             yield from _in_place(name, network, role_of(context.model, name, network))
 
 
@@ -72,11 +82,11 @@ def _image_problems(name: str, network: ModuleArchitecture) -> Iterator[Problem]
     if network.image_size is None or network.patch_size is None:
         if network.image_size is None and network.seq_length % network.merge_size**2:
             side = network.merge_size
-            sentence = (
-                f"merge_size is {side}, but its {counted(network.seq_length, 'patch')} "
-                f"(seq_length) are no multiple of {side} x {side}; choose another."
+            what = (
+                f"but its {counted(network.seq_length, 'patch')} (seq_length) are no multiple of "
+                f"{side} x {side}; choose another."
             )
-            yield module_problem(name, "merge_size", side, sentence)
+            yield network_problem(name, "merge_size", side, what)
         return
     if network.image_size % network.patch_size:
         yield not_a_multiple(
@@ -84,11 +94,11 @@ def _image_problems(name: str, network: ModuleArchitecture) -> Iterator[Problem]
         )
     elif (network.image_size // network.patch_size) % network.merge_size:
         patches = network.image_size // network.patch_size
-        sentence = (
-            f"merge_size is {network.merge_size}, which does not divide the "
-            f"{counted(patches, 'patch')} along a side of an image; choose a divisor of {patches}."
+        what = (
+            f"which does not divide the {counted(patches, 'patch')} along a side of an image; "
+            f"choose a divisor of {patches}."
         )
-        yield module_problem(name, "merge_size", network.merge_size, sentence)
+        yield network_problem(name, "merge_size", network.merge_size, what)
 
 
 def _in_place(name: str, network: ModuleArchitecture, role: Role) -> Iterator[Problem]:
@@ -115,19 +125,7 @@ def _square_window(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
         f"but a window of images is a square of patches; choose {side**2} ({side} x {side}) or "
         f"{(side + 1) ** 2}."
     )
-    yield _problem(name, "window_size", window, what)
-
-
-def _problem(name: str, field: str, value: object, what: str, leave_out: bool = False) -> Problem:
-    verb = f"is {written(value)}" if isinstance(value, int | str) else "is given"
-    sentence = f"{field} {'is missing' if value is None else verb}, {what}"
-    return module_problem(
-        name,
-        field,
-        value,
-        sentence,
-        {"path": network_path(name, field), "value": None} if leave_out else None,
-    )
+    yield network_problem(name, "window_size", window, what)
 
 
 def _together(
@@ -135,12 +133,9 @@ def _together(
 ) -> Iterator[Problem]:
     if getattr(network, leader):
         return
-    for field in others:
-        value, default = getattr(network, field), type(network).model_fields[field].default
-        if value != default:
-            yield _problem(
-                name, field, value, f"but {leader} is not given; give both or none.", True
-            )
+    for field in fields_set(network, others):
+        what = f"but {leader} is not given; give both or none."
+        yield needless_field(name, network, field, what, None)
 
 
 def _latent(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
@@ -148,41 +143,32 @@ def _latent(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
         return
     for field in _OF_LATENT_ATTENTION[:-1]:
         if getattr(network, field) is None:
-            yield _problem(name, field, None, "and multi_latent_attention needs it; give it.")
+            yield network_problem(
+                name, field, None, "and multi_latent_attention needs it; give it."
+            )
     width = network.qk_pos_emb_head_dim or 0
     if width % 2:
         what = "and rotary positions rotate pairs of dimensions; make it even."
-        yield _problem(name, "qk_pos_emb_head_dim", width, what)
+        yield network_problem(name, "qk_pos_emb_head_dim", width, what)
 
 
 def _numbers(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
     heads, groups = network.num_attention_heads, network.num_query_groups
     if groups is not None and heads % groups:
-        yield _problem(
-            name,
-            "num_query_groups",
-            groups,
+        what = (
             f"which does not divide its {heads} attention heads (num_attention_heads); choose a "
-            f"divisor of {heads}.",
+            f"divisor of {heads}."
         )
-    experts = network.num_moe_experts
-    visited = network.moe_router_topk
-    if experts is not None and (visited or 2) > experts:
-        yield _problem(
-            name,
-            "num_moe_experts",
-            experts,
-            f"fewer than the {visited or 2} that a token visits (moe_router_topk); lower that.",
-        )
+        yield network_problem(name, "num_query_groups", groups, what)
+    experts, visited = network.num_moe_experts, network.moe_router_topk or 2
+    if experts is not None and visited > experts:
+        what = f"fewer than the {visited} that a token visits (moe_router_topk); lower that."
+        yield network_problem(name, "num_moe_experts", experts, what)
     for field in ("first_k_dense_replace", "full_attention_layers"):
         value = getattr(network, field)
         if isinstance(value, int) and value > network.num_layers:
-            yield _problem(
-                name,
-                field,
-                value,
-                f"more than its {counted(network.num_layers, 'layer')}; lower it.",
-            )
+            what = f"more than its {counted(network.num_layers, 'layer')}; lower it."
+            yield network_problem(name, field, value, what)
     yield from _numbered_layers(name, network)
     yield from _inner_layers(name, network)
 
@@ -190,11 +176,11 @@ def _numbers(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
 def _inner_layers(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
     numbers, field = network.inner_layers, "projector.deepstack_layers"
     if list(numbers) != sorted(set(numbers)) or max(numbers, default=0) > network.num_layers:
-        sentence = (
-            f"{field} is {list(numbers)}, which has to be ascending numbers of its layers; name "
-            f"those of 1 to {network.num_layers}, each once."
+        what = (
+            "which has to be ascending numbers of its layers; name those of 1 to "
+            f"{network.num_layers}, each once."
         )
-        yield module_problem(name, field, list(numbers), sentence)
+        yield network_problem(name, field, list(numbers), what)
 
 
 def _numbered_layers(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
@@ -216,7 +202,7 @@ def _positions(
         yield from _interpolated(name, network, value, reads)
     elif value is not None and network.position_embedding_type != "learned_absolute":
         what = "but position_embedding_type is not learned_absolute; give both or none."
-        yield _problem(name, field, value, what, True)
+        yield network_problem(name, field, value, what, None)
 
 
 def _interpolated(
@@ -225,7 +211,7 @@ def _interpolated(
     field = "position_embedding_type"
     if not reads_images:
         what = "but the module reads no images; write rope or learned_absolute."
-        yield _problem(name, field, network.position_embedding_type, what)
+        yield network_problem(name, field, network.position_embedding_type, what)
     elif table is None or math.isqrt(table) ** 2 != table:
         what = "and an interpolated table is a square; give a square number, such as 2304."
-        yield _problem(name, "max_position_embeddings", table, what)
+        yield network_problem(name, "max_position_embeddings", table, what)

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 
 from mimokit.axes import CONFIG_FIELDS, SIZE_FIELDS, Axis
 from mimokit.config.errors import Fix, Problem
+from mimokit.config.messages import NO_FIX
 from mimokit.config.rules.facts import (
     ModuleSizes,
     Numbers,
     PairFacts,
     a_fix,
     module_problem,
-    size_path,
+    size_problem,
     unknown_sizes,
 )
 
@@ -45,14 +46,10 @@ def shared_ranks_problem(name: str, sizes: ModuleSizes, world: int, why: str) ->
         else f"no data_parallel fits, choose sizes whose product divides {world}"
     )
     what = (
-        f"data_parallel is {sizes.data}, which makes {sizes.ranks} ranks (tensor {sizes.tensor} x "
-        f"context {sizes.context} x pipeline {sizes.pipeline} x data {sizes.data}), but {why}; "
-        f"{right}."
+        f"which makes {sizes.ranks} ranks (tensor {sizes.tensor} x context {sizes.context} x "
+        f"pipeline {sizes.pipeline} x data {sizes.data}), but {why}; {right}."
     )
-    path = size_path(name, "data_parallel")
-    return module_problem(
-        name, "data_parallel", sizes.data, what, a_fix(path, replicas) if fits else None
-    )
+    return size_problem(name, "data_parallel", sizes.data, what, replicas if fits else NO_FIX)
 
 
 def pipeline_problem(name: str, stages: int, right: str, fix: Fix) -> Problem:
@@ -79,11 +76,10 @@ def _same_size(axis: Axis) -> PairRule:
     def problem(sizes: ModuleSizes, other: ModuleSizes, facts: PairFacts) -> Problem:
         left, right = getattr(sizes, field), getattr(other, field)
         what = (
-            f"{config_field} is {left}, but homogeneous mode gives all modules the same sizes and "
-            f"'{facts.other}' has {right}; set it to {right}, or use colocated mode."
+            f"but homogeneous mode gives all modules the same sizes and '{facts.other}' has "
+            f"{right}; set it to {right}, or use colocated mode."
         )
-        fix = a_fix(size_path(facts.name, config_field), right)
-        return module_problem(facts.name, config_field, left, what, fix)
+        return size_problem(facts.name, config_field, left, what, right)
 
     reason = "sizes differ in homogeneous mode"
     return PairRule(f"same {field}", reason, (field,), holds, problem)
@@ -113,10 +109,10 @@ def _samples(sizes: ModuleSizes, other: ModuleSizes, facts: PairFacts) -> Proble
 def _micro_batches(sizes: ModuleSizes, other: ModuleSizes, facts: PairFacts) -> Problem:
     left, samples = sizes.micro_batch * sizes.data, other.micro_batch * other.data
     what = (
-        f"micro_batch_size is {sizes.micro_batch}, which times data_parallel {sizes.data} are "
-        f"{left} samples, but a micro-batch of '{facts.other}' has {samples}; make them equal."
+        f"which times data_parallel {sizes.data} are {left} samples, but a micro-batch of "
+        f"'{facts.other}' has {samples}; make them equal."
     )
-    return module_problem(facts.name, "micro_batch_size", sizes.micro_batch, what)
+    return size_problem(facts.name, "micro_batch_size", sizes.micro_batch, what)
 
 
 def _shared_ranks(sizes: ModuleSizes, other: ModuleSizes, facts: PairFacts) -> Problem:
@@ -125,13 +121,11 @@ def _shared_ranks(sizes: ModuleSizes, other: ModuleSizes, facts: PairFacts) -> P
 
 
 def _no_pipeline(sizes: ModuleSizes, other: ModuleSizes, facts: PairFacts) -> Problem:
-    fix = a_fix(size_path(facts.name, "pipeline_parallel"), 1)
-    stages = int(sizes.pipeline)
     what = (
-        f"pipeline_parallel is {stages}, but an encoder on shared ranks has one stage, or as many "
-        f"as '{facts.other}' ({other.pipeline}); set it to 1, or use heterogeneous mode."
+        f"but an encoder on shared ranks has one stage, or as many as '{facts.other}' "
+        f"({other.pipeline}); set it to 1, or use heterogeneous mode."
     )
-    return module_problem(facts.name, "pipeline_parallel", stages, what, fix)
+    return size_problem(facts.name, "pipeline_parallel", int(sizes.pipeline), what, 1)
 
 
 SAMPLES = PairRule(

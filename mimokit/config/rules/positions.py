@@ -9,7 +9,7 @@ from mimokit.config.errors import Problem
 from mimokit.config.layer_architecture import RopeScaling
 from mimokit.config.messages import problem_at
 from mimokit.config.rules.context import ValidationContext
-from mimokit.config.rules.facts import a_fix, module_problem, network_path
+from mimokit.config.rules.facts import a_fix, module_problem, network_path, network_problem
 from mimokit.units import counted
 
 _STRETCHED = ("linear", "dynamic", "llama3", "yarn", "longrope")
@@ -18,11 +18,7 @@ _STRETCHED = ("linear", "dynamic", "llama3", "yarn", "longrope")
 def position_problems(context: ValidationContext) -> Iterator[Problem]:
     """Yield tables of positions that are too short, and heads that rotary ones cannot rotate."""
     model = context.model
-    if not context.is_valid("model.llm_module_name", "model.topology"):
-        return
-    for name, network in model.module_architectures.items():
-        if not context.is_valid(f"model.module_architectures.{name}"):
-            continue
+    for name, network in context.networks() if context.graph_is_valid else ():
         of_items = name in model.reconstructing_names
         encodes = name != model.llm_module_name and name not in model.decoder_module_names
         layers = network.over_rows if of_items else network
@@ -44,18 +40,17 @@ def _table(name: str, network: ModuleArchitecture, encodes: bool) -> Iterator[Pr
     if rows is None or rows >= positions:
         return
     if encodes:
-        sentence = (
-            f"{field} is {rows}, fewer than the {counted(positions, 'position')} of its longest "
-            "item; raise it, or leave it out for as many."
+        what = (
+            f"fewer than the {counted(positions, 'position')} of its longest item; raise it, or "
+            "leave it out for as many."
         )
-        fix = a_fix(network_path(name, field), None)
-    else:
-        sentence = (
-            f"{field} is {rows}, fewer than the {counted(positions, 'token')} of its longest "
-            "sequence (seq_length); shorten that."
-        )
-        fix = a_fix(network_path(name, "seq_length"), rows)
-    yield module_problem(name, field, rows, sentence, fix)
+        yield network_problem(name, field, rows, what, None)
+        return
+    sentence = (
+        f"{field} is {rows}, fewer than the {counted(positions, 'token')} of its longest sequence "
+        "(seq_length); shorten that."
+    )
+    yield module_problem(name, field, rows, sentence, a_fix(network_path(name, "seq_length"), rows))
 
 
 def _rotary(name: str, network: ModuleArchitecture, axes: int) -> Iterator[Problem]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Literal, get_args
 
 from mimokit.config.architecture import OF_VISION, ModuleArchitecture
@@ -77,24 +77,27 @@ def may_have(role: Role, field: str) -> bool:
 def role_problems(context: ValidationContext) -> Iterator[Problem]:
     """Yield the fields of networks that only other modules have."""
     model = context.model
-    if not context.is_valid("model.llm_module_name", "model.topology"):
-        return
-    for name, network in model.module_architectures.items():
-        if context.is_valid(f"model.module_architectures.{name}"):
-            role = role_of(model, name, network)
-            yield from (
-                _out_of_place(name, network, field, role, owner)
-                for owner, roles, fields in _OWNERS
-                if role not in roles
-                for field in fields
-                if getattr(network, field) != type(network).model_fields[field].default
-            )
+    for name, network in context.networks() if context.graph_is_valid else ():
+        role = role_of(model, name, network)
+        for owner, roles, fields in _OWNERS:
+            for field in fields_set(network, fields) if role not in roles else ():
+                what = f"but the module is {role}; only {owner} has it, leave it out."
+                default = type(network).model_fields[field].default
+                yield needless_field(name, network, field, what, default)
 
 
-def _out_of_place(
-    name: str, network: ModuleArchitecture, field: str, role: Role, owner: str
+def fields_set(network: ModuleArchitecture, fields: Iterable[str]) -> Iterator[str]:
+    """Yield those of some fields that have another value than their default."""
+    for field in fields:
+        if getattr(network, field) != type(network).model_fields[field].default:
+            yield field
+
+
+def needless_field(
+    name: str, network: ModuleArchitecture, field: str, what: str, right: object
 ) -> Problem:
-    value, default = getattr(network, field), type(network).model_fields[field].default
+    """Return the problem of a field that is to be left out; a long value is not repeated."""
+    value = getattr(network, field)
     said = f"is {written(value)}" if isinstance(value, int | str) else "is given"
-    sentence = f"{field} {said}, but the module is {role}; only {owner} has it, leave it out."
-    return module_problem(name, field, value, sentence, a_fix(network_path(name, field), default))
+    fix = a_fix(network_path(name, field), right)
+    return module_problem(name, field, value, f"{field} {said}, {what}", fix)

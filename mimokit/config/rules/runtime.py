@@ -123,7 +123,7 @@ def _frame_parallel(runtime: RuntimeConfig, context: ValidationContext) -> Itera
 def prediction_problems(context: ValidationContext) -> Iterator[Problem]:
     """Yield the inputs of modules that are not encoders."""
     prediction = context.prediction
-    if prediction is None or not context.is_valid("model.llm_module_name", "model.topology"):
+    if prediction is None or not context.graph_is_valid:
         return
     encoders = context.model.encoder_module_names
     for name, seen in (prediction.inputs or {}).items():

@@ -10,12 +10,12 @@ from mimokit.config.data import DataConfig
 from mimokit.config.errors import Problem
 from mimokit.config.messages import problem_at
 from mimokit.config.rules.context import ValidationContext
-from mimokit.config.rules.facts import a_fix, module_problem, network_path
+from mimokit.config.rules.facts import network_problem
 
 
 def sample_problems(context: ValidationContext) -> Iterator[Problem]:
     """Yield encoders without tokens in a sample, and decoders without room for one."""
-    if context.data is not None and context.is_valid("model.llm_module_name", "model.topology"):
+    if context.data is not None and context.graph_is_valid:
         yield from _no_tokens(context, context.data)
         yield from _text_decoders(context, context.data)
 
@@ -37,10 +37,7 @@ def _no_tokens(context: ValidationContext, data: DataConfig) -> Iterator[Problem
 
 def _text_decoders(context: ValidationContext, data: DataConfig) -> Iterator[Problem]:
     model = context.model
-    for name in model.decoder_module_names:
-        network = model.module_architectures.get(name)
-        if network is None or not context.is_valid(f"model.module_architectures.{name}"):
-            continue
+    for name, network in context.networks(model.decoder_module_names):
         if network.modality == "text" and name != model.llm_module_name:
             yield from _text_decoder(context, data, name, network)
 
@@ -50,20 +47,15 @@ def _text_decoder(
 ) -> Iterator[Problem]:
     field = "vocab_size"
     if network.vocab_size < data.vocab_size and context.is_valid("data.vocab_size"):
-        sentence = (
-            f"{field} is {network.vocab_size}, but it writes tokens of the "
-            f"{data.vocab_size} of data.vocab_size; raise it."
-        )
-        fix = a_fix(network_path(name, field), data.vocab_size)
-        yield module_problem(name, field, network.vocab_size, sentence, fix)
+        what = f"but it writes tokens of the {data.vocab_size} of data.vocab_size; raise it."
+        yield network_problem(name, field, network.vocab_size, what, data.vocab_size)
     if _rows_of_positions(network) < data.seq_length and context.is_valid("data.seq_length"):
         field = "max_position_embeddings" if network.max_position_embeddings else "seq_length"
-        sentence = (
-            f"{field} is {getattr(network, field)}, but its samples have {data.seq_length} tokens "
-            "(data.seq_length), and each has a learned position; raise it."
+        what = (
+            f"but its samples have {data.seq_length} tokens (data.seq_length), and each has a "
+            "learned position; raise it."
         )
-        fix = a_fix(network_path(name, field), data.seq_length)
-        yield module_problem(name, field, getattr(network, field), sentence, fix)
+        yield network_problem(name, field, getattr(network, field), what, data.seq_length)
 
 
 def _rows_of_positions(network: ModuleArchitecture) -> float:

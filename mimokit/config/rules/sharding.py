@@ -88,7 +88,7 @@ def _facts_of(
     )
     if network is None or not context.is_valid(f"model.module_architectures.{name}"):
         return facts
-    if context.is_valid("model.topology", "model.llm_module_name"):
+    if context.graph_is_valid:
         facts = _in_graph(context, facts, network)
     return _with_network(facts, network, module)
 

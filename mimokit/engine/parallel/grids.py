@@ -15,7 +15,6 @@ from mimokit.axes import GRID_AXES, Axis
 from mimokit.engine.device import group_timeout
 from mimokit.engine.megatron import HyperCommGrid, ProcessGroupCollection
 from mimokit.planning.ranks import ModuleRanks, RankGrid
-from mimokit.planning.shared_groups import groups_key, has_embedding_group
 from mimokit.planning.types import LayoutPlan
 
 _GROUPS: Mapping[str, tuple[Axis, ...]] = {
@@ -177,7 +176,7 @@ def create_grids(
     shared: dict[tuple[object, ...], str] = {}
     for name, rank_map in plan.modules.items():
         instances = plan.executions[name].optimizer_instances
-        key = groups_key(plan, name)
+        key = plan.groups_key(name)
         if key in shared:
             grids[name] = grids[shared[key]]
             if shared[key] in collections:
@@ -185,7 +184,7 @@ def create_grids(
             continue
         shared[key] = name
         grids[name], expert_grid = create_module_grids(rank_map)
-        embedding = create_embedding_group(rank_map) if has_embedding_group(plan, name) else None
+        embedding = create_embedding_group(rank_map) if plan.has_embedding_group(name) else None
         several = create_instance_groups(rank_map, instances) if instances > 1 else None
         if is_current_rank_in_grid(dist.get_rank(), grids[name]):
             collections[name] = process_groups(grids[name], expert_grid, embedding, several)
