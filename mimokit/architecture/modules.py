@@ -10,7 +10,6 @@ from mimokit.architecture.tensor_cut import padded_vocabulary
 from mimokit.architecture.transformer import (
     Norm,
     Transformer,
-    active_stack_parameters,
     feed_forward,
     norm_parameters,
     stack_parameters,
@@ -54,16 +53,8 @@ class LanguageModel:
     @property
     def parameters(self) -> int:
         """All parameters as published: without vocabulary padding and multi-token prediction."""
-        return stack_parameters(self.net) + self.net.norm_parameters + self._tables
-
-    @property
-    def active_parameters(self) -> int:
-        """Parameters that one token visits, the whole embedding included."""
-        return active_stack_parameters(self.net) + self.net.norm_parameters + self._tables
-
-    @property
-    def _tables(self) -> int:
-        return self.net.hidden * (self.vocab * (1 if self.tied else 2) + self.positions)
+        tables = self.net.hidden * (self.vocab * (1 if self.tied else 2) + self.positions)
+        return stack_parameters(self.net) + self.net.norm_parameters + tables
 
     def padded_vocab(self, tensor: Numbers) -> Numbers:
         """Return the rows of the embedding as Megatron pads them for tensor parallel sizes."""

@@ -15,7 +15,7 @@ from mimokit.architecture.tokens import (
 )
 from mimokit.config import ExperimentConfig, MimoParallelismConfig, ModuleArchitecture
 from mimokit.config.errors import Problem
-from mimokit.config.rules.facts import a_fix, network_path
+from mimokit.config.rules.facts import a_fix, module_problem, network_path
 from mimokit.units import counted
 
 
@@ -43,15 +43,12 @@ def _frames(config: ExperimentConfig) -> Iterator[Problem]:
         geometry, room = vision_geometry(config, name), config.tokens_of(name)
         tokens = 0 if geometry is None else geometry.tokens
         if max(frames) * tokens > room:
-            yield Problem(
-                name,
-                "modality_frames",
-                list(frames),
-                f"Module '{name}': a sample has {counted(max(frames), 'frame')} of "
-                f"{counted(tokens, 'token')} (data.modality_frames), but data gives it "
-                f"{counted(room, 'token')} (modality_seq_lengths, or image_seq_length); raise "
-                "that, or give fewer frames.",
+            what = (
+                f"a sample has {counted(max(frames), 'frame')} of {counted(tokens, 'token')} "
+                f"(data.modality_frames), but data gives it {counted(room, 'token')} "
+                "(modality_seq_lengths, or image_seq_length); raise that, or give fewer frames."
             )
+            yield module_problem(name, "modality_frames", list(frames), what)
 
 
 def _adapters(model: MimoParallelismConfig) -> Iterator[Problem]:
@@ -62,12 +59,12 @@ def _adapters(model: MimoParallelismConfig) -> Iterator[Problem]:
         largest = max(feeding, key=feeders.__getitem__)
         taken = model.get_architecture(name).seq_length
         if taken != feeders[largest]:
-            sentence = (
-                f"Module '{name}': its seq_length is {taken}, but '{largest}', which feeds it, "
-                f"makes up to {counted(feeders[largest], 'token')} of an item; write that."
+            what = (
+                f"its seq_length is {taken}, but '{largest}', which feeds it, makes up to "
+                f"{counted(feeders[largest], 'token')} of an item; write that."
             )
             fix = a_fix(network_path(name, "seq_length"), feeders[largest])
-            yield Problem(name, "seq_length", taken, sentence, fix)
+            yield module_problem(name, "seq_length", taken, what, fix)
 
 
 def _room(config: ExperimentConfig) -> Iterator[Problem]:
@@ -84,10 +81,10 @@ def _room(config: ExperimentConfig) -> Iterator[Problem]:
         field = f"modality_seq_lengths.{last}" if own else "image_seq_length"
         more = -(-tokens * model.paths_of_items(last) // model.paths_of_items(name))
         what = (
-            f"Module '{name}': an image becomes {counted(tokens, 'token')}, but a sample has room "
-            f"for {room} of them (data.{field}); make that at least {more}."
+            f"an image becomes {counted(tokens, 'token')}, but a sample has room for {room} of "
+            f"them (data.{field}); make that at least {more}."
         )
-        yield Problem(name, field, room, what, a_fix(f"data.{field}", more))
+        yield module_problem(name, field, room, what, a_fix(f"data.{field}", more))
 
 
 def _reconstructions(model: MimoParallelismConfig) -> Iterator[Problem]:
@@ -101,13 +98,13 @@ def _reconstructions(model: MimoParallelismConfig) -> Iterator[Problem]:
         ranks, features = model.get_parallelism(name).tensor_parallel, row_features(network)
         if wrong is not None:
             field, what = wrong
-            yield Problem(name, field, getattr(network, field), f"Module '{name}': {what}")
+            yield module_problem(name, field, getattr(network, field), what)
         elif features % ranks:
             what = (
                 f"tensor_parallel is {ranks}, which does not divide the {features} numbers of a "
                 "row; choose another."
             )
-            yield Problem(name, "tensor_parallel", ranks, f"Module '{name}': {what}")
+            yield module_problem(name, "tensor_parallel", ranks, what)
 
 
 def _other_images(

@@ -9,9 +9,8 @@ from mimokit.config.base import world_check
 from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.config.rules.combinations import combination_problems
 from mimokit.config.rules.context import ValidationContext
-from mimokit.config.rules.decoders import decoder_problems
 from mimokit.config.rules.graph import topology_problems
-from mimokit.config.rules.modalities import modality_problems
+from mimokit.config.rules.modalities import decoder_problems, modality_problems
 from mimokit.config.rules.names import name_problems
 from mimokit.config.rules.networks import network_problems
 from mimokit.config.rules.positions import position_problems
@@ -19,9 +18,8 @@ from mimokit.config.rules.projectors import projector_problems
 from mimokit.config.rules.ranks import mode_problems
 from mimokit.config.rules.roles import role_problems
 from mimokit.config.rules.runtime import prediction_problems, runtime_problems, strategy_problems
-from mimokit.config.rules.samples import sample_problems
 from mimokit.config.rules.sharding import sharding_problems
-from mimokit.config.rules.tokens import token_problems
+from mimokit.config.rules.tokens import sample_problems, token_problems
 
 if TYPE_CHECKING:
     from mimokit.config.experiment import ExperimentConfig

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from mimokit.config.data import DataConfig
 from mimokit.config.errors import Problem
 from mimokit.config.model import MimoParallelismConfig
+from mimokit.config.rules.facts import a_fix
 from mimokit.units import counted
 
 FIELD_BITS = (("direction", 1), ("edge", 7), ("microbatch", 10), ("slot", 8), ("split", 5))
@@ -62,13 +63,8 @@ def tag_problems(model: MimoParallelismConfig, data: DataConfig) -> Iterator[Pro
         return
     sentence = too_many("microbatch", data.num_microbatches)
     if sentence is not None:
-        yield Problem(
-            "data",
-            "num_microbatches",
-            data.num_microbatches,
-            sentence,
-            {"path": "data.num_microbatches", "value": ROOM["microbatch"]},
-        )
+        fix = a_fix("data.num_microbatches", ROOM["microbatch"])
+        yield Problem("data", "num_microbatches", data.num_microbatches, sentence, fix)
     topology, sizes = model.module_topology, model.module_parallelisms
     cut = [language] if mode == "homogeneous" else sizes.values()
     within = sum(module.pipeline_parallel * module.in_runs(_CHUNKS) - 1 for module in cut)

@@ -5,11 +5,16 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 
-from mimokit.config.errors import Fix, Problem
-from mimokit.config.messages import problem_at
+from mimokit.config.errors import Problem
 from mimokit.config.parallelism import ModuleParallelismConfig
 from mimokit.config.rules.context import ValidationContext
-from mimokit.config.rules.facts import PairFacts, module_problem, size_path
+from mimokit.config.rules.facts import (
+    PairFacts,
+    a_fix,
+    module_problem,
+    size_path,
+    size_problem,
+)
 from mimokit.config.rules.pair_rules import (
     REPLICAS,
     broken_pair_rules,
@@ -63,11 +68,10 @@ def _adapter_problems(context: ValidationContext) -> Iterator[Problem]:
             stages = sizes[source].pipeline_parallel
             if sizes[name].pipeline_parallel == 1 < stages:
                 what = (
-                    f"pipeline_parallel is 1, but '{source}', which feeds it, has {stages} stages "
-                    f"on the same ranks; set it to {stages}, or that of '{source}' to 1."
+                    f"but '{source}', which feeds it, has {stages} stages on the same ranks; set "
+                    f"it to {stages}, or that of '{source}' to 1."
                 )
-                fix: Fix = {"path": size_path(name, "pipeline_parallel"), "value": stages}
-                yield module_problem(name, "pipeline_parallel", 1, what, fix)
+                yield size_problem(name, "pipeline_parallel", 1, what, stages)
 
 
 def _language_pipeline(context: ValidationContext) -> Iterator[Problem]:
@@ -78,21 +82,21 @@ def _language_pipeline(context: ValidationContext) -> Iterator[Problem]:
         return
     runtime, path = context.runtime, "runtime.pipeline_schedule"
     if runtime is None:
-        fix: Fix = {"path": size_path(name, "pipeline_parallel"), "value": 1}
+        fix = a_fix(size_path(name, "pipeline_parallel"), 1)
         yield pipeline_problem(name, stages, "set it to 1, or use heterogeneous mode", fix)
     elif runtime.pipeline_schedule != THREE_PHASE and context.is_valid(path):
         right = f"set it to 1, run it with {path} {THREE_PHASE}, or use heterogeneous mode"
-        yield pipeline_problem(name, stages, right, {"path": path, "value": THREE_PHASE})
+        yield pipeline_problem(name, stages, right, a_fix(path, THREE_PHASE))
 
 
 def _offset_problems(context: ValidationContext, mode: str) -> Iterator[Problem]:
     for name, module in context.sizes.items():
         if module.rank_offset and context.is_valid(size_path(name, "rank_offset")):
-            sentence = (
-                f"rank_offset is {module.rank_offset}, but in {mode} mode all "
-                "modules share the ranks from 0 on; set it to 0, or use heterogeneous mode."
+            what = (
+                f"but in {mode} mode all modules share the ranks from 0 on; set it to 0, or use "
+                "heterogeneous mode."
             )
-            yield problem_at(size_path(name, "rank_offset"), module.rank_offset, sentence, 0)
+            yield size_problem(name, "rank_offset", module.rank_offset, what, 0)
 
 
 def _count_problem(context: ValidationContext, name: str) -> Iterator[Problem]:
@@ -158,11 +162,11 @@ def _heterogeneous(context: ValidationContext) -> Iterator[Problem]:
 
 def _overlap(name: str, module: ModuleParallelismConfig, before: str, end: int) -> Problem:
     last = min(end, module.rank_offset + module.total_ranks) - 1
-    sentence = (
-        f"rank_offset is {module.rank_offset}, so it overlaps '{before}' on ranks "
-        f"{module.rank_offset} to {last}; begin it at rank {end}, or use colocated mode."
+    what = (
+        f"so it overlaps '{before}' on ranks {module.rank_offset} to {last}; begin it at rank "
+        f"{end}, or use colocated mode."
     )
-    return problem_at(size_path(name, "rank_offset"), module.rank_offset, sentence, end)
+    return size_problem(name, "rank_offset", module.rank_offset, what, end)
 
 
 def _gap(context: ValidationContext, name: str, before: str, end: int) -> Iterator[Problem]:
@@ -172,13 +176,13 @@ def _gap(context: ValidationContext, name: str, before: str, end: int) -> Iterat
     if context.model.allow_rank_gaps:
         warnings.warn(f"Module '{name}': rank_offset is {start}, {gap}.", stacklevel=2)
         return
-    fix: Fix = {"path": size_path(name, "rank_offset"), "value": end}
+    fix = a_fix(size_path(name, "rank_offset"), end)
     right = f"begin it at rank {end}"
     if before:
         module = context.sizes[before]
         replicas, left = divmod(start - module.rank_offset, module.ranks_per_replica)
         if not left:
-            fix = {"path": size_path(before, "data_parallel"), "value": replicas}
+            fix = a_fix(size_path(before, "data_parallel"), replicas)
             right += f", give '{before}' data_parallel {replicas}"
     sentence = (
         f"rank_offset is {start}, but the ranks before it end at {end}, {gap}; "
@@ -204,10 +208,5 @@ def _end(context: ValidationContext, last: str, end: int) -> Iterator[Problem]:
         else f"use a world of {counted(end * context.replicas, 'rank')}"
     )
     sentence = f"{idle}{end}, but {_room_text(context, world)}; {right}."
-    yield Problem(
-        last,
-        "data_parallel",
-        module.data_parallel,
-        sentence,
-        {"path": size_path(last, "data_parallel"), "value": replicas} if fits else None,
-    )
+    fix = a_fix(size_path(last, "data_parallel"), replicas) if fits else None
+    yield Problem(last, "data_parallel", module.data_parallel, sentence, fix)

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from mimokit.config.errors import ConfigError, Problem
+from mimokit.config.errors import ConfigError, Problem, refuse_if_any
 from mimokit.config.messages import problem_at
 from mimokit.config.parallelism import LARGEST_WORLD
 from mimokit.config.rules.context import ValidationContext
-from mimokit.config.rules.facts import size_path
+from mimokit.config.rules.facts import a_fix, size_path
 from mimokit.config.runtime import (
+    BLOCK_SCALED,
     FRAME_PARALLEL,
     MODE_OF_SCHEDULE,
+    RUNNABLE_PRECISIONS,
     SCHEDULE_OF_MODE,
+    TF32,
     RuntimeConfig,
 )
 from mimokit.config.strategy import BETWEEN_LAYOUTS, StrategyConfig
 from mimokit.units import counted, listed
+
+if TYPE_CHECKING:
+    from mimokit.config.experiment import ExperimentConfig
 
 
 def runtime_problems(context: ValidationContext) -> Iterator[Problem]:
@@ -66,11 +73,7 @@ def _profiler(runtime: RuntimeConfig, context: ValidationContext) -> Iterator[Pr
 
 
 def _profiled_steps(runtime: RuntimeConfig, context: ValidationContext) -> Iterator[Problem]:
-    start, end, last = (
-        runtime.profile_start_step,
-        runtime.profile_end_step,
-        runtime.num_iterations,
-    )
+    start, end, last = runtime.profile_start_step, runtime.profile_end_step, runtime.num_iterations
     fields = ("profile_start_step", "profile_end_step", "num_iterations")
     if not runtime.enable_profiling or not context.is_valid(*(f"runtime.{f}" for f in fields)):
         return
@@ -86,13 +89,8 @@ def _profiled_steps(runtime: RuntimeConfig, context: ValidationContext) -> Itera
             f"{counted(last, 'iteration')} (num_iterations), whose steps are counted from 0; "
             f"profile steps before {last} alone, or raise num_iterations."
         )
-        yield Problem(
-            "runtime",
-            "profile_end_step",
-            end,
-            sentence,
-            {"path": "runtime.num_iterations", "value": end},
-        )
+        fix = a_fix("runtime.num_iterations", end)
+        yield Problem("runtime", "profile_end_step", end, sentence, fix)
 
 
 def _validation(runtime: RuntimeConfig, context: ValidationContext) -> Iterator[Problem]:
@@ -197,3 +195,22 @@ def _world(context: ValidationContext, replicas: int) -> Iterator[Problem]:
             "largest world; lower it."
         )
         yield Problem("strategy", "replicas", replicas, sentence)
+
+
+def check_runnable(config: ExperimentConfig) -> None:
+    """Reject what a plan accepts and runs do not have: a precision of other hardware."""
+    refuse_if_any(unrunnable(config))
+
+
+def unrunnable(config: ExperimentConfig) -> tuple[Problem, ...]:
+    """Return the problems with which `check_runnable` rejects a config."""
+    value = config.runtime.precision
+    if value in (None, TF32, *RUNNABLE_PRECISIONS):
+        return ()
+    blocks = "needs GPUs of compute capability 10.0 or more (Blackwell)"
+    why = blocks if value in BLOCK_SCALED else "runs do not know"
+    sentence = (
+        f"precision is {value}, which {why}; choose {', '.join(RUNNABLE_PRECISIONS)}, or leave it "
+        "out to run in fp32."
+    )
+    return (problem_at("runtime.precision", value, sentence, None),)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 
 import numpy as np
 
+from mimokit.config.graph import upstream
 from mimokit.planning.bridges.routes import Route
 from mimokit.planning.proof.ranges import Ranges, covered_once, ranges_of
 from mimokit.planning.ranks import ModuleRanks
@@ -141,18 +142,14 @@ def _colocated(plan: LayoutPlan, bridge: ColocatedBridge) -> Iterator[str]:
 def _disjoint(plan: LayoutPlan, bridge: DisjointBridge) -> Iterator[str]:
     source, destination = plan.modules[bridge.source], plan.modules[bridge.destination]
     yield from _route(plan, bridge.forward, (source, -1), (destination, 0), "forward")
-    if bridge.backward.transfers or not _frozen(plan, bridge.source):
+    if bridge.backward.transfers or has_backward(plan, bridge.source):
         yield from _route(plan, bridge.backward, (destination, 0), (source, -1), "backward")
 
 
-def _frozen(plan: LayoutPlan, module: str) -> bool:
-    feeding = {module}
-    while True:
-        more = {s for s, targets in plan.topology.items() if feeding & set(targets)} - feeding
-        if not more:
-            break
-        feeding |= more
-    return all(plan.executions[name].is_frozen for name in feeding)
+def has_backward(plan: LayoutPlan, module: str) -> bool:
+    """Return whether a gradient passes a module: it, or one that feeds it, is trained."""
+    names = {module} | upstream(plan.topology, module)
+    return any(not plan.executions[name].is_frozen for name in names if name in plan.executions)
 
 
 def _route(

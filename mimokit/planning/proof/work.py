@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from mimokit.planning.proof.samples import has_backward
 from mimokit.planning.schedule import Action, ScheduleError, StageGraph
 from mimokit.planning.schedule.check import check_actions
 from mimokit.planning.types import LayoutPlan
@@ -46,7 +47,7 @@ def _of_stage(
         if forward != (not absent):
             yield f"stage {stage} computes micro-batch {microbatch} {forward} times"
         backward = counts[StepKind.BACKWARD, stage, microbatch]
-        needed = not absent and _needs_backward(plan, module)
+        needed = not absent and has_backward(plan, module)
         if backward > 1 or (needed and not backward):
             yield f"stage {stage} has {backward} backward passes of micro-batch {microbatch}"
         apart = counts[StepKind.WEIGHT_GRADIENT, stage, microbatch]
@@ -55,13 +56,6 @@ def _of_stage(
                 f"stage {stage} computes the gradients of weights of micro-batch {microbatch} "
                 f"apart {apart} times"
             )
-
-
-def _needs_backward(plan: LayoutPlan, module: str) -> bool:
-    needed = {module}
-    for _ in plan.topology:
-        needed |= {s for s, targets in plan.topology.items() if needed & set(targets)}
-    return any(not plan.executions[name].is_frozen for name in needed if name in plan.executions)
 
 
 def _update(kinds: Sequence[StepKind], trains: bool, worker: int) -> Iterator[str]:
