@@ -109,9 +109,6 @@ def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> Lay
         topology,
         model.reconstructing_names,
     )
-    in_row = [name for name, execution in executions.items() if execution.samples_in_row]
-    if model.get_architecture(model.llm_module_name).counts_tokens:
-        in_row.append(model.llm_module_name)
     return LayoutPlan(
         world_size=world.world_size * config.replicas,
         deployment_mode=model.deployment_mode,
@@ -131,47 +128,8 @@ def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> Lay
             for source, targets in topology.items()
             for target in targets
         ),
-        program=plan_program(
-            model.deployment_mode,
-            model.llm_module_name,
-            topology,
-            modules,
-            {name: module.loads for name, module in batch.modules.items()},
-            batch.num_microbatches,
-            {
-                name: "vision"
-                if network.modality == "rows" or name in model.reconstructing_names
-                else network.modality
-                for name, network in model.module_architectures.items()
-            },
-            model.frozen_modules,
-            _absent(config, batch) if model.deployment_mode == "heterogeneous" else (),
-            [
-                name
-                for name, network in model.module_architectures.items()
-                if network.any_image_size
-                or network.mrope_section is not None
-                or network.modality == "rows"
-                or name in model.reconstructing_names
-            ],
-            in_row,
-            [name for name in model.encoder_module_names if model.sends_grids(name)],
-            config.runtime.encoder_microbatches_of(batch.num_microbatches),
-            {name: execution.virtual_stages for name, execution in executions.items()},
-            config.runtime.pipeline_order,
-        ),
+        program=plan_program(config, modules, executions, batch),
         replicas=plan_replicas(config, modules, world.world_size),
-    )
-
-
-def _absent(config: ExperimentConfig, batch: BatchPlan) -> frozenset[tuple[str, int]]:
-    """Return (encoder, micro-batch) without items: of an adapter where all before it have none."""
-    absent, model = config.data.absent_microbatches(batch.samples_per_microbatch), config.model
-    return frozenset(
-        (name, microbatch)
-        for name in model.encoder_module_names
-        for microbatch in {microbatch for _, microbatch in absent}
-        if absent.issuperset((source, microbatch) for source in model.inputs_of(name))
     )
 
 

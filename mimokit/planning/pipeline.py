@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Self
 
-from mimokit.config import DeploymentMode
-from mimokit.config.graph import Topology, topological_order, upstream
+from mimokit.config import ExperimentConfig, MimoParallelismConfig
+from mimokit.config.graph import Topology, topological_order
 from mimokit.config.runtime import GPIPE, ZERO_BUBBLE, PipelineOrder
+from mimokit.planning.execution import ModuleExecution
 from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.schedule import (
     Action,
@@ -32,6 +34,9 @@ from mimokit.planning.schedule import (
     stage_graph,
     zero_bubble,
 )
+
+if TYPE_CHECKING:
+    from mimokit.planning.types import BatchPlan
 
 
 @dataclass(frozen=True)
@@ -121,22 +126,67 @@ ORDERS: Mapping[PipelineOrder, Order] = {GPIPE: gpipe, ZERO_BUBBLE: zero_bubble}
 """Name in a config -> order of stages, where it is not that of the number of chunks."""
 
 
+@dataclass(frozen=True)
+class _Senders:
+    """What modules send, by which a message between stages has its slots; see `plan_slots`."""
+
+    kinds: Mapping[str, Modality]
+    three_axes: frozenset[str]
+    text_heads: frozenset[str]
+    in_row: frozenset[str]
+    with_grids: frozenset[str]
+
+    @classmethod
+    def of(cls, model: MimoParallelismConfig, in_row: Collection[str]) -> Self:
+        networks, encoders = model.module_architectures, model.encoder_module_names
+        kinds: dict[str, Modality] = {
+            name: "vision"
+            if network.modality == "rows" or name in model.reconstructing_names
+            else network.modality
+            for name, network in networks.items()
+        }
+        kinds[model.llm_module_name] = "text"
+        return cls(
+            kinds,
+            frozenset(
+                name
+                for name, network in networks.items()
+                if network.any_image_size
+                or network.mrope_section is not None
+                or network.modality == "rows"
+                or name in model.reconstructing_names
+            ),
+            frozenset(name for name in encoders if kinds.get(name) == "text"),
+            frozenset(in_row),
+            frozenset(name for name in encoders if model.sends_grids(name)),
+        )
+
+    def planned(
+        self,
+        schedule: Schedule,
+        ranks: tuple[range, ...],
+        around: tuple[str, ...] = (),
+        line: PipelinePlan | None = None,
+    ) -> PipelinePlan:
+        names = [name for name, _ in schedule.graph.topology]
+        return PipelinePlan(
+            schedule,
+            ranks,
+            tuple((name, self.kinds.get(name, "vision")) for name in names),
+            self.three_axes.intersection(names),
+            around,
+            self.text_heads.intersection(names),
+            self.in_row,
+            self.with_grids.intersection(names),
+            line,
+        )
+
+
 def plan_program(
-    mode: DeploymentMode,
-    llm_module_name: str,
-    topology: Topology,
+    config: ExperimentConfig,
     modules: Mapping[str, ModuleRanks],
-    loads: Mapping[str, Collection[int]],
-    num_microbatches: int,
-    modalities: Mapping[str, Modality],
-    frozen: Collection[str] = (),
-    absent: Collection[tuple[str, int]] = (),
-    three_axes: Collection[str] = (),
-    in_row: Collection[str] = (),
-    with_grids: Collection[str] = (),
-    encoder_microbatches: int = 1,
-    virtual_stages: Mapping[str, int] | None = None,
-    pipeline_order: PipelineOrder | None = None,
+    executions: Mapping[str, ModuleExecution],
+    batch: BatchPlan,
 ) -> PipelinePlan:
     """Return what every rank does in a step: 1F1B, or without stages the order of shared ranks.
 
@@ -144,119 +194,110 @@ def plan_program(
     mode its first stage also contains the encoders; in colocated mode they run forward over some
     or all micro-batches before it begins, and backward after it ends.
 
-    Args:
-        loads: module -> the ranks that read data for it.
-        frozen, absent: see `plan_schedule`.
-        three_axes, in_row, with_grids: see `plan_slots`.
-        encoder_microbatches: for which colocated encoders run before the language module does.
-        virtual_stages: module -> chunks on each of its sets of ranks, 1 where it is missing.
-        pipeline_order: None: 1F1B.
-
     Raises:
         ScheduleError: the schedule fails its check.
     """
-    language = modules[llm_module_name]
-    kinds: dict[str, Modality] = {**modalities, llm_module_name: "text"}
-    chunks = dict(virtual_stages or {})
-    if mode == "heterogeneous":
+    model, count, language = config.model, batch.num_microbatches, config.model.llm_module_name
+    in_row = {name for name, execution in executions.items() if execution.samples_in_row}
+    if model.get_architecture(language).counts_tokens:
+        in_row.add(language)
+    senders = _Senders.of(model, in_row)
+    chunks = {name: execution.virtual_stages for name, execution in executions.items()}
+    topology = model.module_topology
+    if model.deployment_mode == "heterogeneous":
         cut = {name: module.pipeline_parallel for name, module in modules.items()}
-        graph = stage_graph(topology, cut, chunks)
-    elif language.pipeline_parallel == 1:
-        names = topological_order(topology)
-        passes = encoder_microbatches if mode == "colocated" else 1
-        return shared_program(
-            topology,
-            names,
-            modules,
-            num_microbatches,
-            modalities,
-            frozen,
-            passes,
-            [name for name in with_grids if llm_module_name not in topology[name]],
-        )
-    else:
-        cut = {llm_module_name: language.pipeline_parallel}
-        graph = stage_graph({llm_module_name: ()}, cut, chunks)
-    ranks = tuple(modules[stage.module].stage(stage.place) for stage in graph.stages)
-    names = tuple(name for name, _ in graph.topology)
-    encoders = upstream(topology, llm_module_name)
-    text_heads = frozenset(name for name in encoders if kinds.get(name) == "text")
+        graph, order = _stages(config, topology, cut, chunks)
+        reading = {rank for module in batch.modules.values() for rank in module.loads}
+        absent = _absent(config, batch.samples_per_microbatch)
+        frozen = model.frozen_modules
+        return _line(senders, modules, graph, order, count, reading, frozen=frozen, absent=absent)
+    if modules[language].pipeline_parallel > 1:
+        return _beside(config, senders, modules, chunks, count, batch.modules[language].loads)
+    passes = config.runtime.encoder_microbatches_of(count)
+    return shared_program(
+        topology,
+        topological_order(topology),
+        modules,
+        count,
+        senders.kinds,
+        model.frozen_modules,
+        passes if model.deployment_mode == "colocated" else 1,
+        [name for name in senders.with_grids if language not in topology[name]],
+    )
+
+
+def _absent(config: ExperimentConfig, samples_per_microbatch: int) -> frozenset[tuple[str, int]]:
+    """Return (encoder, micro-batch) without items: of an adapter where all before it have none."""
+    absent, model = config.data.absent_microbatches(samples_per_microbatch), config.model
+    return frozenset(
+        (name, microbatch)
+        for name in model.encoder_module_names
+        for microbatch in {microbatch for _, microbatch in absent}
+        if absent.issuperset((source, microbatch) for source in model.inputs_of(name))
+    )
+
+
+def _stages(
+    config: ExperimentConfig, topology: Topology, cut: Mapping[str, int], chunks: Mapping[str, int]
+) -> tuple[StageGraph, Order]:
+    graph = stage_graph(topology, cut, chunks)
     several = any(len(stages) > 1 for stages in graph.workers)
     order: Order = interleaved if several else one_forward_one_backward
-    if pipeline_order is not None:
-        order = ORDERS.get(pipeline_order, order)
-    alone = order
-    around: tuple[str, ...] = ()
-    if mode == "heterogeneous":
-        reading = {rank for module in loads.values() for rank in module}
-    else:  # encoders are no stages of this pipeline
-        reading, absent = set(loads[llm_module_name]), ()
-    if mode == "colocated":
-        around = tuple(name for name in topology if name != llm_module_name)
-        if encoder_microbatches < num_microbatches:
-            order = InGroups(order, encoder_microbatches)
-    ends = {graph.stage(name, place).index for name in names for place in (0, -1)}
-    loading = [index for index in ends if not reading.isdisjoint(ranks[index])]
-    line = PipelinePlan(
-        plan_schedule(
-            graph,
-            num_microbatches,
-            order,
-            frozen=frozen if mode == "heterogeneous" else (),
-            absent=absent,
-            loading=loading,
-        ),
-        ranks,
-        tuple((name, kinds.get(name, "vision")) for name in names),
-        frozenset(three_axes).intersection(names),
-        around,
-        text_heads=text_heads.intersection(names),
-        in_row=frozenset(in_row),
-        with_grids=frozenset(with_grids).intersection(names),
+    named = config.runtime.pipeline_order
+    return graph, order if named is None else ORDERS.get(named, order)
+
+
+def _line(
+    senders: _Senders,
+    modules: Mapping[str, ModuleRanks],
+    graph: StageGraph,
+    order: Order,
+    num_microbatches: int,
+    reading: Collection[int],
+    around: tuple[str, ...] = (),
+    frozen: Collection[str] = (),
+    absent: Collection[tuple[str, int]] = (),
+) -> PipelinePlan:
+    ranks = tuple(modules[stage.module].stage(stage.place) for stage in graph.stages)
+    ends = {graph.stage(name, place).index for name, _ in graph.topology for place in (0, -1)}
+    loading = [index for index in ends if not set(reading).isdisjoint(ranks[index])]
+    schedule = plan_schedule(
+        graph, num_microbatches, order, frozen=frozen, absent=absent, loading=loading
     )
-    if mode == "heterogeneous":
-        return line
-    names = topological_order(topology)
-    shared = SharedOrder(alone, encoder_microbatches, inside=mode == "homogeneous")
-    staged = frozenset(name for name in names if modules[name].pipeline_parallel > 1)
-    graph = shared_graph(
-        topology,
-        names,
-        language.pipeline_parallel,
-        chunks,
-        1 if shared.inside else language.pipeline_parallel,
-        staged - {llm_module_name},
-    )
-    planned = _beside(line, shared, graph, kinds, frozen, three_axes, text_heads, in_row)
-    return replace(planned, with_grids=frozenset(with_grids))
+    return senders.planned(schedule, ranks, around)
 
 
 def _beside(
-    line: PipelinePlan,
-    order: SharedOrder,
-    graph: StageGraph,
-    kinds: Mapping[str, Modality],
-    frozen: Collection[str],
-    three_axes: Collection[str],
-    text_heads: frozenset[str],
-    in_row: Collection[str],
+    config: ExperimentConfig,
+    senders: _Senders,
+    modules: Mapping[str, ModuleRanks],
+    chunks: Mapping[str, int],
+    num_microbatches: int,
+    reading: Collection[int],
 ) -> PipelinePlan:
+    model, language = config.model, config.model.llm_module_name
+    topology, stages = model.module_topology, modules[language].pipeline_parallel
+    passes = config.runtime.encoder_microbatches_of(num_microbatches)
+    inside = model.deployment_mode == "homogeneous"
+    graph, alone = _stages(config, {language: ()}, {language: stages}, chunks)
+    order, around = alone, ()
+    if not inside:
+        around = tuple(name for name in topology if name != language)
+        order = InGroups(alone, passes) if passes < num_microbatches else alone
+    line = _line(senders, modules, graph, order, num_microbatches, reading, around)
+    staged = {name for name in topology if modules[name].pipeline_parallel > 1} - {language}
+    shares = 1 if inside else stages
+    names = topological_order(topology)
+    graph = shared_graph(topology, names, stages, chunks, shares, staged)
     # Ranks with first stages of encoders read and cut in steps of their own.
     begin = {stage for stage in graph.beside if graph.stages[stage].place == 0}
     apart = {stage for worker in graph.workers if begin.isdisjoint(worker) for stage in worker}
-    ((language, _),) = line.graph.topology
-    reading = apart.intersection(graph.stage(language, place).index for place in (0, -1))
-    count = line.schedule.num_microbatches
-    schedule = plan_schedule(graph, count, order, frozen=frozen, loading=reading)
-    return PipelinePlan(
-        schedule,
-        tuple(line.ranks[graph.worker_of[stage.index]] for stage in graph.stages),
-        tuple((name, kinds.get(name, "vision")) for name, _ in graph.topology),
-        frozenset(three_axes).intersection(name for name, _ in graph.topology),
-        text_heads=text_heads,
-        in_row=frozenset(in_row),
-        line=line,
-    )
+    loading = apart.intersection(graph.stage(language, place).index for place in (0, -1))
+    shared = SharedOrder(alone, passes, inside)
+    frozen = model.frozen_modules
+    schedule = plan_schedule(graph, num_microbatches, shared, frozen=frozen, loading=loading)
+    ranks = tuple(line.ranks[graph.worker_of[stage.index]] for stage in graph.stages)
+    return senders.planned(schedule, ranks, line=line)
 
 
 def shared_program(
