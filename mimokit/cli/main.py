@@ -107,7 +107,11 @@ def config(
     A file with a sweep is printed with it; --resolved then needs
     --experiment.
     """
-    from mimokit.config_files.resolved import resolved_values, to_commented_yaml, written_values
+    from mimokit.config_files.value_sources import (
+        resolved_values,
+        to_commented_yaml,
+        written_values,
+    )
 
     with refusals():
         values = (

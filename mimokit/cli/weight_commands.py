@@ -110,7 +110,7 @@ def memory(
     as_json: Json = False,
 ) -> None:
     """Show the bytes per rank to train at tensor parallel sizes, and what each saves."""
-    from mimokit.planning.weights.described import described_weights
+    from mimokit.planning.weights.config_tensors import described_weights
     from mimokit.prediction.weights_memory import PARTS, checkpoint_memory
 
     with refusals():
@@ -146,7 +146,7 @@ def advise(
     as_json: Json = False,
 ) -> None:
     """Say which tensor parallel size to take, and what to set before engines start."""
-    from mimokit.planning.weights.described import described_weights
+    from mimokit.planning.weights.config_tensors import described_weights
     from mimokit.prediction.advice import LEFT_UNSET
     from mimokit.prediction.advice import advise as find
 

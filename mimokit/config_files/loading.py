@@ -16,7 +16,7 @@ from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.config.experiment import ExperimentConfig
 from mimokit.config.messages import model_at, problems_of
 from mimokit.config.rules import ValidationContext, all_problems
-from mimokit.config_files.implied import fill_in
+from mimokit.config_files.implications import fill_in
 from mimokit.config_files.inheritance import PRESET_PREFIX, merged, read_layers
 
 SWEEP = "sweep"

@@ -53,7 +53,7 @@ def reference() -> str:
     parts = [
         "# Config fields",
         "Generated from the config classes. Values that the rest of a file implies may be left "
-        "out; `mimokit/config_files/implied.py` lists them. Unknown keys are rejected. "
+        "out; `mimokit/config_files/implications.py` lists them. Unknown keys are rejected. "
         "Whole numbers are at most 2**53, those of networks 2**31 - 1.",
     ]
     for place, section in SECTIONS.items():

@@ -14,7 +14,7 @@ from typing import Any
 from mimokit.config.errors import unknown_name
 from mimokit.config.experiment import ExperimentConfig
 from mimokit.config.world_size import needed_world_size
-from mimokit.config_files.implied import fill_in
+from mimokit.config_files.implications import fill_in
 from mimokit.config_files.inheritance import Layer, layer_of, leaves, merged, read_layers
 from mimokit.config_files.loading import SWEEP, config_from_mapping
 from mimokit.config_files.sweep import combinations

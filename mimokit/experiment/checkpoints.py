@@ -16,13 +16,13 @@ from mimokit.planning.checkpoint_files import check_all_files, without_digests
 from mimokit.planning.checkpoints import (
     MARKER,
     Checkpoint,
-    check_model,
-    check_replicas,
+    check_same_model,
+    check_same_replicas,
     layout_text,
     read_checkpoint,
-    refused,
     step_of,
     steps_in,
+    unusable,
 )
 from mimokit.result_files import CHECKPOINTS, RunFile
 from mimokit.tables import Report, Section
@@ -59,7 +59,7 @@ def resumed(
     found = find_checkpoint(_newest_run(Path(results), suits), from_step)
     runtime = config.runtime
     if found.step >= runtime.num_iterations:
-        raise refused(
+        raise unusable(
             found.directory,
             f"it is of step {found.step}, and runtime.num_iterations, which counts from the first "
             f"step of all, is {runtime.num_iterations}; raise that",
@@ -99,7 +99,7 @@ def check_resumable(config: ExperimentConfig, own: Collection[str] = ()) -> None
     if config.runtime.resume_from is None:
         return
     saved = read_checkpoint(config.runtime.resume_from)
-    check_replicas(saved, config)
+    check_same_replicas(saved, config)
     _check_weights(saved, config, own)
 
 
@@ -118,7 +118,7 @@ def _check_weights(saved: Checkpoint, config: ExperimentConfig, own: Collection[
     }
     others = config.model.module_parallelisms.keys() - known.keys()
     wanted |= {name: shape for name, shape in saved.weights.items() if name.split("/")[0] in others}
-    check_model(saved, wanted)
+    check_same_model(saved, wanted)
 
 
 def find_checkpoint(results: str | os.PathLike[str], from_step: int | None = None) -> Checkpoint:
@@ -136,7 +136,7 @@ def find_checkpoint(results: str | os.PathLike[str], from_step: int | None = Non
     step = max(steps) if from_step is None else from_step
     if step not in steps:
         there = listed([str(number) for number in steps])
-        raise refused(
+        raise unusable(
             path, f"it has no checkpoint of step {step}, but of {there}; choose one of these"
         )
     return read_checkpoint(steps[step])
@@ -158,7 +158,7 @@ def checkpoints_of(results: Path) -> dict[int, Path]:
     }
     if len(runs) > 1:
         names = listed([path.name for path in runs])
-        raise refused(results, f"{counted(len(runs), 'run')} in it have some ({names}); name one")
+        raise unusable(results, f"{counted(len(runs), 'run')} in it have some ({names}); name one")
     return next(iter(runs.values()), {})
 
 
@@ -178,7 +178,7 @@ def _newest_run(results: Path, suits: Callable[[Checkpoint], bool] = lambda _: T
             others.append(run.name)
     if others:
         why = f"none of the runs in it ({listed(others)}) has one of this model and strategy"
-        raise refused(results, f"{why}; give the folder of a run that has")
+        raise unusable(results, f"{why}; give the folder of a run that has")
     return results
 
 
@@ -329,4 +329,4 @@ def unwritable(output: Path, why: str) -> ConfigError:
 
 def nothing_in(path: Path) -> ConfigError:
     """Return the rejection of a folder without a whole checkpoint."""
-    return refused(path, "there is no whole checkpoint in it; give the folder of a run with one")
+    return unusable(path, "there is no whole checkpoint in it; give the folder of a run with one")

@@ -32,7 +32,7 @@ from mimokit.planning.checkpoints import (
     folder_of_step,
     layout_json,
     layout_text,
-    refused,
+    unusable,
 )
 from mimokit.units import counted
 
@@ -120,7 +120,7 @@ def _folder(config: ExperimentConfig, directory: Path | None) -> Iterator[Path]:
         temporary = tempfile.TemporaryDirectory(".resume" + PARTIAL, ".", shared)
     except OSError as error:
         why = f"it cannot be written ({error.strerror or error}); choose another folder"
-        raise refused(Path(shared or tempfile.gettempdir()), why) from None
+        raise unusable(Path(shared or tempfile.gettempdir()), why) from None
     with temporary as folder:
         yield Path(folder)
 

@@ -37,7 +37,7 @@ class Imported:
     notes: tuple[str, ...] = ()
 
 
-def refused(where: str, field: str, value: object, sentence: str) -> ConfigError:
+def wrong_file(where: str, field: str, value: object, sentence: str) -> ConfigError:
     """Return the refusal of something in a file."""
     return ConfigError([Problem(where, field, value, f"{where}: {sentence}")])
 
@@ -68,7 +68,7 @@ def _words(text: str) -> list[str]:
         return shlex.split(text, comments=True)
     except ValueError as error:
         sentence = f"they are not a command line ({str(error).lower()}); give the words of one."
-        raise refused(MEGATRON_LM, "arguments", text[:60], sentence) from None
+        raise wrong_file(MEGATRON_LM, "arguments", text[:60], sentence) from None
 
 
 def number(options: Options, flag: str, missing: int | None = None) -> int:
@@ -80,7 +80,7 @@ def number(options: Options, flag: str, missing: int | None = None) -> int:
     if value is None or value < 1:
         large = value is None and text.isdecimal()
         right = f"at most {LARGEST:,}" if large else "a whole number of at least 1"
-        raise refused(MEGATRON_LM, flag, text, f"--{flag} is {shown(text)}; it must be {right}.")
+        raise wrong_file(MEGATRON_LM, flag, text, f"--{flag} is {shown(text)}; it must be {right}.")
     return value
 
 
@@ -93,7 +93,7 @@ def real(options: Options, flag: str, missing: float) -> float:
         value = 0.0
     if not 0 < value <= LARGEST:
         right = "a number above 0"
-        raise refused(MEGATRON_LM, flag, text, f"--{flag} is {shown(text)}; it must be {right}.")
+        raise wrong_file(MEGATRON_LM, flag, text, f"--{flag} is {shown(text)}; it must be {right}.")
     return value
 
 

@@ -15,10 +15,10 @@ from mimokit.architecture.transformer import Transformer
 from mimokit.config import ExperimentConfig
 from mimokit.config.runtime import DeploymentMode
 from mimokit.config_files import config_from_mapping
-from mimokit.config_files.implied import DEFAULT_SEQ_LENGTH
-from mimokit.interop.imported import refused
+from mimokit.config_files.implications import DEFAULT_SEQ_LENGTH
+from mimokit.interop.command_line import wrong_file
 from mimokit.planning.weights import WeightPlanner, read_directory
-from mimokit.planning.weights.running import check_room_for_image, placeholder
+from mimokit.planning.weights.generation_planners import check_room_for_image, placeholder
 from mimokit.prediction.weights_memory import LANGUAGE
 from mimokit.units import shown
 
@@ -58,7 +58,7 @@ def config_of_checkpoint(
             f"its model_type is {shown(kind)}; only llava becomes an experiment, so name this "
             "directory in the field weights of a module."
         )
-        raise refused(where, "model_type", kind, sentence)
+        raise wrong_file(where, "model_type", kind, sentence)
     model = WeightPlanner(weights).family.model
     assert isinstance(model, MultimodalModel)
     tower = model.branches[0].computed.encoder
@@ -70,7 +70,7 @@ def config_of_checkpoint(
     ranks = least if ranks is None else ranks
     if ranks < least:
         sentence = f"--gpus is {ranks}; a {mode} layout needs at least {least}."
-        raise refused(where, "gpus", ranks, sentence)
+        raise wrong_file(where, "gpus", ranks, sentence)
     sizes = _sizes(mode, ranks, model.language.net)
     path = str(Path(directory).absolute())
     token = placeholder(weights)

@@ -14,14 +14,14 @@ from mimokit.architecture.parallel_sizes import (
 )
 from mimokit.axes import COUNTS, GRID_AXES, MEGATRON_ARGUMENTS, SIZE_FIELDS, Axis, Choice
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any
-from mimokit.interop.imported import (
+from mimokit.interop.command_line import (
     MEGATRON_LM,
     Imported,
     Options,
     number,
     options_of,
-    refused,
     word,
+    wrong_file,
 )
 from mimokit.interop.megatron_lm_model import model_of
 from mimokit.prediction import Layout, Workload
@@ -115,7 +115,7 @@ def from_megatron_arguments(arguments: str | Sequence[str], gpus: int | None = N
     options = options_of(arguments)
     if not options:
         sentence = "there are none; give the words of a command line, such as --num-layers 32."
-        raise refused(MEGATRON_LM, "arguments", None, sentence)
+        raise wrong_file(MEGATRON_LM, "arguments", None, sentence)
     sizes = {field: number(options, flag) for flag, field in _SIZES.items() if flag in options}
     if "num-layers-per-virtual-pipeline-stage" in options:
         sizes["virtual"] = _chunks(options, sizes.get("pipeline", 1))
@@ -148,7 +148,7 @@ def _chunks(options: Options, stages: int) -> int:
             f"{counted(layers, 'layer')} over {counted(stages, 'stage')}; correct it or "
             "--num-layers."
         )
-        raise refused(MEGATRON_LM, flag, each, sentence)
+        raise wrong_file(MEGATRON_LM, flag, each, sentence)
     return layers // (stages * each)
 
 
@@ -159,7 +159,7 @@ def _replicas(world: int, sizes: Mapping[str, int]) -> int:
             f"a replica takes {counted(each, 'GPU')} (tensor x pipeline x context), which does not "
             f"divide {world}; correct one of them."
         )
-        raise refused(MEGATRON_LM, "gpus", world, sentence)
+        raise wrong_file(MEGATRON_LM, "gpus", world, sentence)
     return world // each
 
 
@@ -169,7 +169,7 @@ def _world(options: Options) -> int:
             "they do not state how many GPUs there are; give --gpus (gpus=... in Python), or a "
             "torchrun command with --nnodes and --nproc-per-node."
         )
-        raise refused(MEGATRON_LM, "gpus", None, sentence)
+        raise wrong_file(MEGATRON_LM, "gpus", None, sentence)
     return number(options, "nnodes", 1) * number(options, "nproc-per-node")
 
 
@@ -180,7 +180,7 @@ def _recompute(options: Options) -> int:
     if chosen not in RECOMPUTE_NAMES[1:]:
         right = " or ".join(RECOMPUTE_NAMES[1:])
         sentence = f"--{_RECOMPUTE} is '{chosen}'; choose {right}."
-        raise refused(MEGATRON_LM, _RECOMPUTE, chosen, sentence)
+        raise wrong_file(MEGATRON_LM, _RECOMPUTE, chosen, sentence)
     return RECOMPUTE_NAMES.index(chosen)
 
 

@@ -8,7 +8,15 @@ from mimokit.architecture import LanguageModel, LatentAttention, MixtureOfExpert
 from mimokit.architecture.limits import check_parameters
 from mimokit.architecture.modules import ROTARY_BASE, VOCABULARY_MULTIPLE
 from mimokit.architecture.transformer import EPSILON, INIT_STD
-from mimokit.interop.imported import MEGATRON_LM, Options, number, real, refused, whole_number, word
+from mimokit.interop.command_line import (
+    MEGATRON_LM,
+    Options,
+    number,
+    real,
+    whole_number,
+    word,
+    wrong_file,
+)
 from mimokit.prediction.layout import LANGUAGE
 from mimokit.units import shown
 
@@ -99,7 +107,7 @@ def _without_window(options: Options, layers: int) -> int | tuple[int, ...]:
             f"--window-attn-skip-freq is {shown(frequency)}; give a number, or a pattern of "
             f"{layers} layers such as ([1]*3+[0]*1)*{max(1, layers // 4)}, where 0 has no window."
         )
-        raise refused(MEGATRON_LM, "window-attn-skip-freq", frequency, sentence)
+        raise wrong_file(MEGATRON_LM, "window-attn-skip-freq", frequency, sentence)
     return tuple(number for number, entry in enumerate(pattern, 1) if entry == "0")
 
 
@@ -139,7 +147,7 @@ def _dense_layers(frequency: str, layers: int) -> int:
             f"--moe-layer-freq is {shown(frequency)}; supported are layers without experts, "
             f"then layers with experts, {layers} together: write ([0]*K+[1]*{layers}-K)."
         )
-        raise refused(MEGATRON_LM, "moe-layer-freq", frequency, sentence)
+        raise wrong_file(MEGATRON_LM, "moe-layer-freq", frequency, sentence)
     return sum(entries.count("0") * times for entries, times in runs)
 
 

@@ -217,12 +217,12 @@ def read_checkpoint(directory: str | os.PathLike[str]) -> Checkpoint:
         content = read_json(path / MARKER)
     except OSError as error:
         why = f"{MARKER} cannot be read ({error.strerror or error})"
-        raise refused(path, f"{why}; give the folder of a checkpoint that is whole") from None
+        raise unusable(path, f"{why}; give the folder of a checkpoint that is whole") from None
     except ValueError:
         raise damaged(path, f"{MARKER} is not JSON") from None
     number = content.get("format") if isinstance(content, dict) else None
     if isinstance(number, int) and number > FORMAT:
-        raise refused(
+        raise unusable(
             path,
             f"it has format {number}, and this version of mimokit reads formats up to {FORMAT}; "
             "read it with the version that wrote it, or a later one",
@@ -292,7 +292,7 @@ def some(names: Iterable[str]) -> str:
     return listed([*every[:_MOST_NAMED], f"{more} more"] if more > 0 else every)
 
 
-def check_model(checkpoint: Checkpoint, wanted: Mapping[str, Shape]) -> None:
+def check_same_model(checkpoint: Checkpoint, wanted: Mapping[str, Shape]) -> None:
     """Reject a checkpoint of another model.
 
     Args:
@@ -313,10 +313,10 @@ def check_model(checkpoint: Checkpoint, wanted: Mapping[str, Shape]) -> None:
         parts.append(f"it has {some(shapes)}")
     if parts:
         why = f"it is of another model: {', '.join(parts)}"
-        raise refused(checkpoint.directory, f"{why}; resume it with the model that it is of")
+        raise unusable(checkpoint.directory, f"{why}; resume it with the model that it is of")
 
 
-def check_replicas(checkpoint: Checkpoint, config: ExperimentConfig) -> None:
+def check_same_replicas(checkpoint: Checkpoint, config: ExperimentConfig) -> None:
     """Reject replicas of another number, layout or strategy than those that were saved."""
     now, then = layout_json(config), checkpoint.layout
     if then == now or not ("strategy" in then or "strategy" in now):
@@ -328,14 +328,14 @@ def check_replicas(checkpoint: Checkpoint, config: ExperimentConfig) -> None:
         if own.get(field) != other.get(field)
     ]
     texts = [f"the run is of {layout_text(now)}, it was of {layout_text(then)}"]
-    raise refused(
+    raise unusable(
         checkpoint.directory,
         f"{', '.join(changed if own and other and changed else texts)}; replicas with a strategy "
         "go on with the layout and the strategy that were saved",
     )
 
 
-def check_data(checkpoint: Checkpoint, now: DataPosition) -> None:
+def check_same_data(checkpoint: Checkpoint, now: DataPosition) -> None:
     """Reject data of which the next steps would not be those of the saved run."""
     saved = checkpoint.data
     rows = {
@@ -352,12 +352,12 @@ def check_data(checkpoint: Checkpoint, now: DataPosition) -> None:
     different = [f"{what} {new}, was {old}" for what, (old, new) in rows.items() if old != new]
     if different:
         why = f"its data have changed ({', '.join(different)})"
-        raise refused(
+        raise unusable(
             checkpoint.directory, f"{why}; resume it with the data that it was saved with"
         )
 
 
-def refused(directory: Path, why: str) -> ConfigError:
+def unusable(directory: Path, why: str) -> ConfigError:
     """Return the rejection of a checkpoint."""
     return ConfigError([_problem(directory, why)])
 

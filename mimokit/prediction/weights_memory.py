@@ -15,7 +15,7 @@ from mimokit.architecture.parameters_on_rank import Module, rank_parameters
 from mimokit.config.errors import ConfigError
 from mimokit.planning.weights import WeightPlanner
 from mimokit.planning.weights.directory import WeightDirectory, refused
-from mimokit.planning.weights.running import check_language, check_room_for_image
+from mimokit.planning.weights.generation_planners import check_language, check_room_for_image
 from mimokit.prediction.memory.stage import stage_memory
 from mimokit.prediction.workload import Workload, branches_of, language_of
 from mimokit.units import counted

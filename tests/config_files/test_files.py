@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from ruamel.yaml import YAML
 
 from mimokit.config import ConfigError, preset_names
 from mimokit.config_files import load_experiment_config, load_preset
-from tests.config.sections import sections
+from tests.config.sections import only, sections
 
 
 def text_of(content: dict[str, Any]) -> str:
@@ -25,11 +26,10 @@ def write(path: Path, content: dict[str, Any] | str) -> Path:
     return path
 
 
-def sentence(path: Path) -> str:
+def sentence(path: str | os.PathLike[str]) -> str:
     with pytest.raises(ConfigError) as caught:
         load_experiment_config(path)
-    assert len(caught.value.problems) == 1
-    return str(caught.value)
+    return only(caught.value.problems).sentence
 
 
 def test_a_file_gives_the_config_its_name(tmp_path: Path) -> None:
@@ -45,9 +45,7 @@ def test_a_file_gives_the_config_its_name(tmp_path: Path) -> None:
         ("- a\n- b\n", "it holds a list"),
         ("hello\n", "write a mapping"),
         ("model:\n\tdata: 1\n", "line 2: it has a tab"),
-        ("model: 1\ndata: 2\nmodel: 3\n", "line 3: the key model is written twice"),
         ("model: {a: 1\n", "correct the YAML"),
-        ("model: !!python/object:os.system {}\n", "no tag is read"),
         ("model: &a\n  x: *a\n  y: *b\n", "correct the YAML"),
         ("a: 1\n---\nb: 2\n", "correct the YAML"),
     ],
@@ -57,11 +55,6 @@ def test_what_is_no_config(tmp_path: Path, text: str, expected: str) -> None:
     found = sentence(path)
     assert expected in found
     assert str(path) in found
-
-
-def test_a_circle_of_aliases(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError):
-        load_experiment_config(write(tmp_path / "bad.yaml", "model: &a\n  x: *a\n"))
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:

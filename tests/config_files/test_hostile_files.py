@@ -34,6 +34,7 @@ from mimokit.config_files import config_from_mapping, load_experiment_config
 from mimokit.config_files.loading import _stand_in
 from mimokit.prediction.hardware import load_hardware
 from tests.config.sections import network, only, problems, put, sections
+from tests.config_files.test_files import sentence
 from tests.rows import each
 
 ALIASES = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
@@ -65,12 +66,10 @@ BOMBS = {
 
 def refusal(path: str | os.PathLike[str]) -> str:
     """Return the only sentence of a refused file."""
-    with pytest.raises(ConfigError) as caught:
-        load_experiment_config(path)
-    sentence = only(caught.value.problems).sentence
-    assert "\n" not in sentence
-    assert len(sentence) < 400
-    return sentence
+    said = sentence(path)
+    assert "\n" not in said
+    assert len(said) < 400
+    return said
 
 
 DEEP = {

@@ -9,7 +9,7 @@ import pytest
 
 from mimokit.config import ConfigError
 from mimokit.config_files import load_experiment_config
-from mimokit.config_files.implied import DEFAULT_IMAGE_SEQ_LENGTH, DEFAULT_SEQ_LENGTH
+from mimokit.config_files.implications import DEFAULT_IMAGE_SEQ_LENGTH, DEFAULT_SEQ_LENGTH
 from tests.config.sections import load, network, only, problems, put, sections
 
 LANGUAGE = "language_module"

@@ -6,23 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from mimokit.config import ConfigError
 from mimokit.config_files import load_experiment_config, load_preset
 from mimokit.config_files.inheritance import MOST_FILES
-from mimokit.config_files.resolved import (
+from mimokit.config_files.value_sources import (
     SourcedValue,
     resolved_values,
     to_commented_yaml,
     written_values,
 )
-from tests.config.sections import only, put, sections
-from tests.config_files.test_files import write
-
-
-def sentence(path: Path) -> str:
-    with pytest.raises(ConfigError) as caught:
-        load_experiment_config(path)
-    return only(caught.value.problems).sentence
+from tests.config.sections import put, sections
+from tests.config_files.test_files import sentence, write
 
 
 def chain(folder: Path, *names: str) -> str:

@@ -27,8 +27,8 @@ from mimokit.planning.checkpoints import (
     MARKER,
     Checkpoint,
     DataPosition,
-    check_data,
-    check_model,
+    check_same_data,
+    check_same_model,
     file_of_rank,
     folder_of_step,
     layout_json,
@@ -231,8 +231,8 @@ def _checkpoint(random: Random, folder: Path) -> None:
     found = list_checkpoints(folder)
     str(found), json.dumps(found.to_json())
     checkpoint = read_checkpoint(saved)
-    check_data(checkpoint, DataPosition("digits", 100, 1, 8, 4))
-    check_model(checkpoint, {"images/layer": (2, 3)})
+    check_same_data(checkpoint, DataPosition("digits", 100, 1, 8, 4))
+    check_same_model(checkpoint, {"images/layer": (2, 3)})
     # Most mutants have other bytes than were saved: they are read on, as some would by chance.
     assert all(len(text) < LONGEST for text in differences(checkpoint, checkpoint.files))
     read_whole(checkpoint, checkpoint.shapes)

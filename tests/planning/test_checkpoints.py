@@ -17,9 +17,9 @@ from mimokit.planning.checkpoints import (
     MARKER,
     Checkpoint,
     DataPosition,
-    check_data,
-    check_model,
-    check_replicas,
+    check_same_data,
+    check_same_model,
+    check_same_replicas,
     folder_of_step,
     layout_json,
     read_checkpoint,
@@ -97,9 +97,9 @@ def test_what_is_not_whole_or_newer_is_rejected(said: str, tmp_path: Path) -> No
 
 def test_names_and_shapes_of_another_model_are_listed(tmp_path: Path) -> None:
     saved = read_checkpoint(_saved(tmp_path))
-    check_model(saved, {"images/w": (4, 2), "images/b": (4,)})
+    check_same_model(saved, {"images/w": (4, 2), "images/b": (4,)})
     with pytest.raises(ConfigError) as error:
-        check_model(saved, {"images/w": (8, 2), "images/c": (4,)})
+        check_same_model(saved, {"images/w": (8, 2), "images/c": (4,)})
     sentence = str(error.value)
     assert "it lacks images/c, it has images/b besides" in sentence
     assert "it has images/w [4, 2] instead of [8, 2]" in sentence
@@ -119,29 +119,29 @@ def test_data_that_have_changed_are_rejected(
     field: str, value: object, said: str, tmp_path: Path
 ) -> None:
     saved = read_checkpoint(_saved(tmp_path))
-    check_data(saved, DATA)
+    check_same_data(saved, DATA)
     with pytest.raises(ConfigError) as error:
-        check_data(saved, DataPosition(**{**vars(DATA), field: value}))
+        check_same_data(saved, DataPosition(**{**vars(DATA), field: value}))
     assert said in str(error.value)
 
 
 def test_replicas_go_on_with_their_layout_and_strategy_alone(tmp_path: Path) -> None:
     config = digits_config()
-    check_replicas(read_checkpoint(_saved(tmp_path)), config)
+    check_same_replicas(read_checkpoint(_saved(tmp_path)), config)
     config.strategy = StrategyConfig(name="diloco", replicas=2, H=2)
 
     def of_replicas(content: dict[str, Any]) -> None:
         content["layout"] = layout_json(config)
 
     saved = read_checkpoint(_saved(tmp_path, 5, of_replicas))
-    check_replicas(saved, config)
+    check_same_replicas(saved, config)
     config.strategy = StrategyConfig(name="diloco", replicas=2, H=3)
     with pytest.raises(ConfigError, match=r": strategy.H is 3, was 2; replicas with a strategy go"):
-        check_replicas(saved, config)
+        check_same_replicas(saved, config)
     config.strategy = None
     said = r"1 ranks: .*, it was of homogeneous, 2 ranks, 2 replicas with diloco: images"
     with pytest.raises(ConfigError, match=said):
-        check_replicas(saved, config)
+        check_same_replicas(saved, config)
 
 
 def test_a_results_folder_has_the_newest_or_the_one_that_is_asked_for(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from mimokit.config.errors import ConfigError
 from mimokit.interop import config_of_checkpoint
 from mimokit.layout_search import resolve_source
 from mimokit.planning.weights import read_directory
-from mimokit.planning.weights.described import described_weights
+from mimokit.planning.weights.config_tensors import described_weights
 from mimokit.prediction import Layout, Workload, predict
 from mimokit.prediction.advice import advise
 from mimokit.prediction.weights_memory import DESCRIBED, checkpoint_memory

@@ -33,7 +33,7 @@ from mimokit.planning.checkpoints import (
     damaged,
     digest_text,
     file_of_rank,
-    refused,
+    unusable,
 )
 
 _BLOCKS = "DCP_SHARDING_INFO"
@@ -122,7 +122,7 @@ def read_whole(checkpoint: Checkpoint, names: Iterable[str]) -> Mapping[str, tor
 def _read(checkpoint: Checkpoint, state: dict[str, Any]) -> None:
     lacks = sorted(state.keys() - checkpoint.shapes.keys())
     if lacks:
-        raise refused(checkpoint.directory, f"it lacks {lacks[0]}; it was saved by another run")
+        raise unusable(checkpoint.directory, f"it lacks {lacks[0]}; it was saved by another run")
     reader = _WholeReader(checkpoint)
     try:
         with warnings.catch_warnings():

@@ -27,11 +27,11 @@ from mimokit.planning.checkpoints import (
     EXCHANGE,
     RANDOM,
     Checkpoint,
-    check_model,
+    check_same_model,
     damaged,
     layout_json,
-    refused,
     tensor_name,
+    unusable,
 )
 
 
@@ -64,12 +64,12 @@ def load(
     """
     own = {held.name: list(held.whole) for held in weights_of(model)}
     every = {name: tuple(shape) for part in gather_json(own) for name, shape in part.items()}
-    check_model(checkpoint, {name.split("/", 1)[1]: shape for name, shape in every.items()})
+    check_same_model(checkpoint, {name.split("/", 1)[1]: shape for name, shape in every.items()})
     for buffer in buffers_of(model):
         if buffer.name not in checkpoint.shapes:
             module, place = buffer.name.split("/", 2)[1:]
             why = f"module {module} has a buffer that no rank saved ({place})"
-            raise refused(
+            raise unusable(
                 checkpoint.directory, f"{why}; resume it with the sizes it was saved with"
             )
     begin_optimizer_states(model, update, set(checkpoint.shapes))
@@ -77,7 +77,7 @@ def load(
     try:
         update.go_on(checkpoint.update)
     except ValueError as error:
-        raise refused(checkpoint.directory, str(error)) from None
+        raise unusable(checkpoint.directory, str(error)) from None
     states = read_whole(checkpoint, _random_names(checkpoint, config, model, rank))
     try:
         set_random(states)

@@ -47,10 +47,10 @@ from mimokit.planning.checkpoints import (
     folder_of_replica,
     folder_of_step,
     layout_json,
-    refused,
     sealed,
     steps_in,
     tensor_name,
+    unusable,
 )
 from mimokit.result_files import without_secrets_in, write_json
 from mimokit.versions import version_of
@@ -244,14 +244,14 @@ class Saver:
         problem = gather_json(problem)[0]
         (stopped,) = self._sums(bool(problem))
         if stopped:
-            raise refused(self._directory, problem or "replica 0 cannot use it")
+            raise unusable(self._directory, problem or "replica 0 cannot use it")
         seen = gather_json(probe.is_file())
         self._sums(0)  # all replicas have looked
         if first:
             probe.unlink(missing_ok=True)
         if not all(seen):
             rank = seen.index(False) + (0 if self._peers is None else self._peers.first_rank)
-            raise refused(
+            raise unusable(
                 self._directory,
                 f"rank {rank} does not see what rank 0 writes there; choose a folder "
                 "on a file system that the hosts of all ranks share (runtime.checkpoint.directory)",

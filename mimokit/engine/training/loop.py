@@ -53,8 +53,8 @@ from mimokit.engine.user_loop.stages import with_forward_step
 from mimokit.planning.checkpoint_files import check_save, without_digests
 from mimokit.planning.checkpoints import (
     Checkpoint,
-    check_data,
-    check_replicas,
+    check_same_data,
+    check_same_replicas,
     folder_of_replica,
     read_checkpoint,
 )
@@ -165,7 +165,7 @@ def prepare(
         begun,
     )
     if saved is not None:
-        check_data(saved, data_position(config, plan, data, rank))
+        check_same_data(saved, data_position(config, plan, data, rank))
         load(saved, config, model, update, rank)
     return TrainingState(model, update, data, iterator, config, iteration=begun)
 
@@ -174,7 +174,7 @@ def _saved_state(config: ExperimentConfig, peers: Peers | None) -> Checkpoint | 
     if config.runtime.resume_from is None:
         return None
     whole = saved = read_checkpoint(config.runtime.resume_from)
-    check_replicas(whole, config)
+    check_same_replicas(whole, config)
     if peers is not None and peers.replica:
         saved = read_checkpoint(whole.directory / folder_of_replica(peers.replica))
         check_save(saved, whole)

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from mimokit.config import ConfigError, ExperimentConfig, Problem
 from mimokit.config.text_file import open_regular, read_json, reason_of
 from mimokit.config_files import config_from_mapping
-from mimokit.config_files.implied import fill_in
+from mimokit.config_files.implications import fill_in
 from mimokit.experiment.results.folder import (
     DEFAULT_RESULTS,
     Folder,

@@ -1,8 +1,8 @@
-"""The planner's loops that move frames between two ranks; see `placing.py`."""
+"""The planner's loops that move frames between two ranks; see `placement_loops.py`."""
 
 from __future__ import annotations
 
-from mimokit.planning.frames.placing import Floats, Integers
+from mimokit.planning.frames.placement_loops import Floats, Integers
 
 MOST_TRIED = 200_000
 """Exchanges of two ranks after which the best one so far is taken."""

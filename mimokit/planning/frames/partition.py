@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from mimokit.planning.frames.exchanging import CALLED_BY_LOOPS, exchange, move_from_home
-from mimokit.planning.frames.placing import link, pack, place_longest_first, repartition
+from mimokit.planning.frames.exchange_loops import CALLED_BY_LOOPS, exchange, move_from_home
+from mimokit.planning.frames.placement_loops import link, pack, place_longest_first, repartition
 
 INTERPRETED = 256
 """Frames up to which the loops run as plain Python: compiling them for the first time takes

@@ -1,10 +1,10 @@
 """The planner's loops that place frames: LPT, the packing of MultiFit, dividing two ranks' again.
 
-The loops in this file and `exchanging.py` are plain Python on lists for small problems and compiled
-on arrays for large ones (see `partition.py`). They call only functions of
-`exchanging.CALLED_BY_LOOPS`. They read `sizes`, the load of each frame, and change in place what
-else they are given: `rank_of`, the rank of each frame; `totals`, the load of each rank; and the
-members of ranks, linked lists: `first[rank]` is one frame, `following[frame]` the next, -1 the end.
+The loops in this file and `exchange_loops.py` are plain Python on lists for small problems and
+compiled on arrays for large ones (see `partition.py`). They call only functions of
+`CALLED_BY_LOOPS`. They read `sizes`, the load of each frame, and change in place what else they are
+given: `rank_of`, the rank of each frame; `totals`, the load of each rank; and the members of ranks,
+linked lists: `first[rank]` is one frame, `following[frame]` the next, -1 the end.
 """
 
 from __future__ import annotations

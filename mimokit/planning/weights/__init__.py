@@ -7,13 +7,13 @@ from mimokit.planning.weights.directory import (
     read_json,
     refused,
 )
-from mimokit.planning.weights.layout_files import LAYOUT, stored_weights
-from mimokit.planning.weights.plan import WeightPlanner, plan_weights
-from mimokit.planning.weights.running import (
+from mimokit.planning.weights.generation_planners import (
     computed_planner,
     language_planner,
     placeholder,
 )
+from mimokit.planning.weights.layout_files import LAYOUT, stored_weights
+from mimokit.planning.weights.plan import WeightPlanner, plan_weights
 from mimokit.planning.weights.slices import Slice, SlicedTensor, sliced_tensors
 from mimokit.planning.weights.types import (
     DTYPE_BYTES,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mimokit.planning.frames import FramePlan, lpt_balance, partition, placing, plan_frames
+from mimokit.planning.frames import FramePlan, lpt_balance, partition, placement_loops, plan_frames
 from tests.planning.frames.batches import (
     FEW_SIZES,
     HARD_SIZES,
@@ -126,7 +126,7 @@ def test_the_loops_do_the_same_interpreted_and_compiled(monkeypatch: pytest.Monk
 def test_loops_compile_where_nothing_can_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """numba finds no folder for what it compiles."""
     monkeypatch.setattr("numba.core.caching.CacheImpl._locator_classes", [])
-    compiled = partition._compiled.__wrapped__(placing.link)
+    compiled = partition._compiled.__wrapped__(placement_loops.link)
     first, following = np.zeros(2, dtype=np.int64), np.zeros(3, dtype=np.int64)
     compiled(np.array([0, 1, 0]), first, following)
     assert (first.tolist(), following.tolist()) == ([0, 1], [2, -1, -1])
