@@ -71,7 +71,7 @@ DOCS_READY := $(VENV)/.docs-ready
 TUTORIALS := $(patsubst notebooks/%,build/tutorials/%,$(wildcard notebooks/*.ipynb))
 
 docs: setup $(DOCS_READY) $(TUTORIALS)
-	$(BIN)/python -m mimokit.config_files.reference > docs/config.md
+	$(BIN)/python -m tests.pages.config_reference > docs/config.md
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "The pages: build/site/index.html"
 

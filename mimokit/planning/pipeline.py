@@ -280,7 +280,8 @@ def _beside(
     passes = config.runtime.encoder_microbatches_of(num_microbatches)
     inside = model.deployment_mode == "homogeneous"
     graph, alone = _stages(config, {language: ()}, {language: stages}, chunks)
-    order, around = alone, ()
+    order: Order = alone
+    around: tuple[str, ...] = ()
     if not inside:
         around = tuple(name for name in topology if name != language)
         order = InGroups(alone, passes) if passes < num_microbatches else alone

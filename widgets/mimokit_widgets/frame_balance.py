@@ -10,8 +10,8 @@ from typing import Any
 import traitlets
 
 from mimokit.planning.frames import FrameForecast, FramePlan
+from mimokit.planning.report import PlannedLayout
 from mimokit.planning.report.frames import frame_section
-from mimokit.planning.types import LayoutPlan
 from mimokit.tables import html_sections
 from mimokit_widgets._alive import Answers, alive, asked
 from mimokit_widgets._widget import ByIdentity, PersistentWidget
@@ -53,7 +53,7 @@ class FrameBalance(PersistentWidget):
 
     def __init__(
         self,
-        frames: Counts | LayoutPlan = "64 64 48 32 8 4 2 1",
+        frames: Counts | PlannedLayout = "64 64 48 32 8 4 2 1",
         *,
         encoder: str | None = None,
         view_options: Mapping[str, Any] | None = None,
@@ -135,8 +135,8 @@ class FrameBalance(PersistentWidget):
         return answers
 
 
-def _question(frames: Counts | LayoutPlan, encoder: str | None) -> FrameQuestion:
-    if not isinstance(frames, LayoutPlan):
+def _question(frames: Counts | PlannedLayout, encoder: str | None) -> FrameQuestion:
+    if not isinstance(frames, PlannedLayout):
         return FrameQuestion("").asked("counts", as_counts(frames))
     known = {batch.encoder: batch for batch in frames.estimates.frames}
     if not known:

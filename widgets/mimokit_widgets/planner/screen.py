@@ -11,6 +11,7 @@ from mimokit.charts.timeline.spans import UNITS, of_stages, timeline_view
 from mimokit.config import ExperimentConfig, preset_names
 from mimokit.planning.frames.batch_frames import vision_encoders
 from mimokit.planning.pipeline import PipelinePlan
+from mimokit.planning.report import PlannedLayout
 from mimokit.planning.report.rows import pipeline_section, title
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.traffic import traffic_of_plan
@@ -228,7 +229,7 @@ def _pipeline(plan: LayoutPlan, pipeline: PipelinePlan) -> dict[str, Any]:
 
 
 def _comparison(
-    session: Session, state: dict[str, Any], config: ExperimentConfig, plan: LayoutPlan
+    session: Session, state: dict[str, Any], config: ExperimentConfig, plan: PlannedLayout
 ) -> Screen:
     assert session.valid_draft is not None, "what is shown is valid"
     pinned = session.pinned

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mimokit.config.base import ConfigModel
-from mimokit.config_files.reference import SECTIONS, reference
+from tests.pages.config_reference import SECTIONS, reference
 
 PAGE = Path(__file__).parents[2] / "docs" / "config.md"
 

@@ -1,6 +1,6 @@
 """The reference of all config fields in Markdown, from the classes: `docs/config.md`.
 
-`python -m mimokit.config_files.reference > docs/config.md` writes it; a test compares them.
+`python -m tests.pages.config_reference > docs/config.md` writes it; a test compares them.
 """
 
 from __future__ import annotations
