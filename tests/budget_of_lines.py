@@ -24,7 +24,7 @@ VERBS: dict[str, Place] = {
 }
 """Verb -> what does it. `verify` reaches what it calls on ranks."""
 BUDGETS = {
-    "plan": 21_400,  # 17,000 without what strategies plan
+    "plan": 17_000,
     "training rank": 50_000,  # 38,000 without strategies, and without replicas of layouts
     "verify": 61_800,  # 48,000 likewise
     "core": 104_900,  # 76,000 without side products, and without what goes

@@ -279,12 +279,12 @@ class StrategyConfig(ConfigModel, frozen=True):
             optimizer: OptimizerConfig | None = getattr(self, field)
             if optimizer is None:
                 continue
-            where, known = f"strategy.{field}", OPTIMIZER_TAKES[optimizer.name]
-            for name in sorted(optimizer.model_fields_set - {"name", *known}):
+            where, taken = f"strategy.{field}", OPTIMIZER_TAKES[optimizer.name]
+            for name in sorted(optimizer.model_fields_set - {"name", *taken}):
                 if getattr(optimizer, name) is not None:
                     sentence = (
                         f"{where}.{name} is not an argument of {optimizer.name}; it takes "
-                        f"{listed(known)}."
+                        f"{listed(taken)}."
                     )
                     yield Problem("strategy", field, getattr(optimizer, name), sentence)
             if optimizer.name == "sgd" and optimizer.nesterov and not optimizer.momentum:
@@ -325,9 +325,9 @@ class StrategyConfig(ConfigModel, frozen=True):
 
 
 def _not_taken(name: str, values: Mapping[str, Any]) -> Iterator[Problem]:
-    known = TAKES[name]
-    for field in (key for key in values if key not in (*ALWAYS, *known)):
-        nearest = difflib.get_close_matches(str(field), (*ALWAYS, *known), n=1, cutoff=0.5)
-        right = f"did you mean {nearest[0]}?" if nearest else f"it takes {', '.join(known)}."
+    taken = TAKES[name]
+    for field in (key for key in values if key not in (*ALWAYS, *taken)):
+        nearest = difflib.get_close_matches(str(field), (*ALWAYS, *taken), n=1, cutoff=0.5)
+        right = f"did you mean {nearest[0]}?" if nearest else f"it takes {', '.join(taken)}."
         sentence = f"strategy.{str(field)[:60]} is not an argument of {name}; {right}"
         yield Problem("strategy", str(field), values[field], sentence)

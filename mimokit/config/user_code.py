@@ -62,10 +62,10 @@ class UserCode:
     files: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        given = (dict(self.modules), self.loss_func, self.forward_step, self.data, self.named)
+        parts = (dict(self.modules), self.loss_func, self.forward_step, self.data, self.named)
         if self == NO_CODE and not self.named:
             return UserCode, ()
-        return _of_parts, (ReadAfresh(given, self.named),)
+        return _of_parts, (ReadAfresh(parts, self.named),)
 
     def is_older_than(self, other: UserCode) -> bool:
         """Return whether a file that both were read from has been edited in between."""

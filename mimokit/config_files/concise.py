@@ -61,7 +61,7 @@ def _remove(content: dict[str, Any], path: tuple[str, ...]) -> None:
 
 def _loads_to(content: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     try:
-        found = config_from_mapping(copy.deepcopy(dict(content)), world_may_be_open=True)
+        config = config_from_mapping(copy.deepcopy(dict(content)), world_may_be_open=True)
     except ConfigError:
         return False
-    return found.to_mapping() == wanted
+    return config.to_mapping() == wanted

@@ -58,8 +58,8 @@ def read_layers(config_path: str | os.PathLike[str]) -> tuple[Layer, ...]:
     parent: tuple[str, Path] | None = (name, _resolved(name, Path()))
     while parent is not None:
         content = _read(*parent, layers)
-        kept = counted_from(parent[1].parent, _inherited(content, lowest=not layers))
-        layers.append(Layer(*parent, kept))
+        inherited = counted_from(parent[1].parent, _inherited(content, lowest=not layers))
+        layers.append(Layer(*parent, inherited))
         parent = _parent(layers, content)
     return tuple(layers)
 

@@ -65,11 +65,11 @@ def config_of_layout(
     if experiment is not None:
         content = experiment.to_mapping()
         content["runtime"].pop("pipeline_schedule", None)
-        known: Model = model_of_config(experiment.model)
+        described: Model = model_of_config(experiment.model)
     else:
-        known = _given(model)
-        content = _sections(connected(layout, known), workload, known)
-    content["model"] |= _ranks(layout, known)
+        described = _given(model)
+        content = _sections(connected(layout, described), workload, described)
+    content["model"] |= _ranks(layout, described)
     content["data"] |= {
         "base_batch_size": int(layout.modules[layout.language].micro_batch),
         "num_microbatches": micro_batches(layout, workload),
@@ -77,10 +77,10 @@ def config_of_layout(
     _set_workload(content, layout, workload)
     _set_schedule(content, layout)
     _suppose(content, supposed or {})
-    config = _with_inputs(content, layout, workload, known)
+    config = _with_inputs(content, layout, workload, described)
     refuse_if_any(lost_of_layout(config, layout))
-    refuse_if_any(lost_of_workload(config, layout, workload, known))
-    refuse_if_any(lost_of_model(config, known))
+    refuse_if_any(lost_of_workload(config, layout, workload, described))
+    refuse_if_any(lost_of_model(config, described))
     return config
 
 
@@ -244,8 +244,8 @@ def lost_of_layout(config: ExperimentConfig, layout: Layout) -> Iterator[Problem
     back = layout_of_config(config).modules
     for name, sizes in layout.modules.items():
         plain = plain_name(name, layout)
-        for field, value, kept in _differences(sizes, back[plain]):
-            yield _lost(plain, field, value, kept)
+        for field, value, read in _differences(sizes, back[plain]):
+            yield _lost(plain, field, value, read)
 
 
 def lost_of_workload(
@@ -254,29 +254,29 @@ def lost_of_workload(
     """Yield what changes in a step when it is read back."""
     back = workload_of_config(config)
     for field in ("seq_length", "global_batch_size", "precision"):
-        value, kept = getattr(workload, field), getattr(back, field)
-        if value != kept:
-            yield _lost(STEP, field, value, kept)
+        value, read = getattr(workload, field), getattr(back, field)
+        if value != read:
+            yield _lost(STEP, field, value, read)
     frozen = {plain_name(name, layout) for name in workload.frozen}
     if frozen != back.frozen:
         yield _lost(STEP, "frozen", sorted(frozen), sorted(back.frozen))
     for branch in branches_of(model):
         plain = plain_name(branch.name, layout)
-        for field, value, kept in _differences(workload.input_of(branch), back.inputs[plain]):
-            yield _lost(plain, field, value, kept)
+        for field, value, read in _differences(workload.input_of(branch), back.inputs[plain]):
+            yield _lost(plain, field, value, read)
 
 
 def lost_of_model(config: ExperimentConfig, model: Model) -> Iterator[Problem]:
     """Yield what changes in the networks when they are read back."""
     back = model_of_config(config.model)
-    for field, value, kept in _differences(_plain(language_of(model)), _plain(back.language)):
-        yield _lost(back.language.name, field, value, kept)
+    for field, value, seen in _differences(_plain(language_of(model)), _plain(back.language)):
+        yield _lost(back.language.name, field, value, seen)
     behind = model.decoders if isinstance(model, MultimodalModel) else ()
     others: tuple[Module, ...] = (*branches_of(model), *behind)
     read: tuple[Module, ...] = (*back.branches, *back.decoders)
     for module, other in zip(others, read, strict=True):
-        for field, value, kept in _differences(_plain(module), _plain(other)):
-            yield _lost(other.name, field, value, kept)
+        for field, value, seen in _differences(_plain(module), _plain(other)):
+            yield _lost(other.name, field, value, seen)
 
 
 def _plain(module: Module) -> Module:
@@ -292,11 +292,11 @@ def _plain(module: Module) -> Module:
 
 def _differences(written: Any, other: Any) -> Iterator[tuple[str, Any, Any]]:
     for field in (field for field in fields(written) if field.compare):
-        value, kept = getattr(written, field.name), getattr(other, field.name)
-        if is_dataclass(value) and type(value) is type(kept):
-            yield from _differences(value, kept)
-        elif value != kept:
-            yield field.name, value, kept
+        value, read = getattr(written, field.name), getattr(other, field.name)
+        if is_dataclass(value) and type(value) is type(read):
+            yield from _differences(value, read)
+        elif value != read:
+            yield field.name, value, read
 
 
 def _lost(module: str, field: str, value: object, kept: object) -> Problem:

@@ -95,8 +95,8 @@ def to_megatron_arguments(layout: Layout, workload: Workload) -> list[str]:
 def _precision_words(precision: str) -> list[str]:
     if precision in PRECISIONS:
         return ["--bf16", *PRECISIONS[precision]]
-    known = ", ".join(PRECISIONS)
-    sentence = f"{MEGATRON_LM}: precision is {precision}, for which there is none; choose {known}."
+    names = ", ".join(PRECISIONS)
+    sentence = f"{MEGATRON_LM}: precision is {precision}, for which there is none; choose {names}."
     raise ConfigError([Problem(MEGATRON_LM, "precision", precision, sentence)])
 
 

@@ -15,10 +15,17 @@ import numpy as np
 
 from mimokit.architecture.parallel_sizes import RECOMPUTE_SELECTIVE, ParallelSizes
 from mimokit.architecture.parameters_on_rank import Module
-from mimokit.config.rules.facts import ModuleFacts, module_problem
-from mimokit.config.rules.module_rules import RULES, SizeRule
+from mimokit.config.errors import Problem
+from mimokit.config.rules.facts import (
+    ModuleFacts,
+    ModuleSizes,
+    Numbers,
+    module_problem,
+    size_problem,
+)
+from mimokit.config.rules.module_rules import CHUNKS, RULES, SizeRule, rounds_are_whole
+from mimokit.config.rules.pair_rules import PairRule
 from mimokit.layout_search.constraints import DIMENSIONS
-from mimokit.layout_search.rounds import ROUNDS
 from mimokit.layout_search.space import Axes
 from mimokit.layout_search.task import SearchTask
 from mimokit.prediction.validity import facts_of
@@ -26,6 +33,41 @@ from mimokit.prediction.validity import facts_of
 MOST_LAYOUTS = 40_000_000
 """Combinations of module sizes that a search evaluates at most, about five seconds' worth."""
 
+# Runs of mimokit take any number, but what a search chooses is for Megatron-Core, whose chunks take
+# micro-batches in rounds of as many as there are stages.
+_ROUNDS = "interleaved stages need micro-batches in multiples of the stages"
+
+
+def _rounds_hold(batch: Numbers, language: ModuleSizes, sizes: ModuleSizes) -> Numbers:
+    count = batch // (language.data * language.micro_batch)
+    return rounds_are_whole(count, sizes)
+
+
+def _rounds_problem(name: str, batch: int, language: ModuleSizes, sizes: ModuleSizes) -> Problem:
+    count = batch // (language.data * language.micro_batch)
+    what = (
+        "and Megatron-Core takes micro-batches of interleaved chunks in multiples of the "
+        f"{sizes.pipeline} stages, which the {count} of a step (data.num_microbatches) are not; "
+        "change that, or leave the field out."
+    )
+    return size_problem(name, CHUNKS, sizes.virtual, what, None)
+
+
+ROUNDS = SizeRule(
+    "rounds",
+    _ROUNDS,
+    ("pipeline", "virtual", "data", "micro_batch"),
+    lambda sizes, facts: _rounds_hold(facts.global_batch_size * facts.is_language, sizes, sizes),
+    lambda sizes, facts: _rounds_problem(facts.name, facts.global_batch_size, sizes, sizes),
+    unless=("chunks", "batch"),
+)
+ROUNDS_OF_ENCODER = PairRule(
+    "rounds",
+    _ROUNDS,
+    ("pipeline", "virtual", "data", "micro_batch"),
+    lambda sizes, other, facts: _rounds_hold(facts.global_batch_size, other, sizes),
+    lambda sizes, other, facts: _rounds_problem(facts.name, facts.global_batch_size, other, sizes),
+)
 SEARCH_RULES = (
     SizeRule(
         "GPUs",

@@ -14,12 +14,11 @@ from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config.rules.facts import ModuleSizes, PairFacts
 from mimokit.config.rules.pair_rules import REPLICAS, SAME_STAGES, SAMPLES
 from mimokit.config.runtime import DeploymentMode
-from mimokit.layout_search.candidates import SEARCH_RULES, Candidates
+from mimokit.layout_search.candidates import ROUNDS_OF_ENCODER, SEARCH_RULES, Candidates
 from mimokit.layout_search.combinations import allowed
 from mimokit.layout_search.constraints import MODES, score
 from mimokit.layout_search.cost_tables import Tables
 from mimokit.layout_search.pareto import lower_edges
-from mimokit.layout_search.rounds import ROUNDS_OF_ENCODER
 from mimokit.layout_search.task import SearchTask, passes_of
 from mimokit.prediction import layout_cost
 from mimokit.prediction.deployment_modes import colocated

@@ -39,17 +39,20 @@ class Finalists:
 
 def choose_finalists(scan: Scan, count: int) -> Finalists:
     """Return predictions of the best layouts and of the Pareto front."""
-    kept = scan.kept
-    order = np.lexsort((kept.gpus, kept.memory, kept.score))
+    remembered = scan.kept
+    order = np.lexsort((remembered.gpus, remembered.memory, remembered.score))
     per_mode = {
-        mode: _distinct(scan, kept, order[kept.mode[order] == number], PER_MODE)
+        mode: _distinct(scan, remembered, order[remembered.mode[order] == number], PER_MODE)
         for number, mode in enumerate(MODES)
     }
-    first = _distinct(scan, kept, order, count)
-    edge = spread(tuple(int(r) for r in front(kept.gpus, kept.seconds, kept.memory)), PARETO_POINTS)
+    first = _distinct(scan, remembered, order, count)
+    edge = spread(
+        tuple(int(r) for r in front(remembered.gpus, remembered.seconds, remembered.memory)),
+        PARETO_POINTS,
+    )
     first += [row for rows in per_mode.values() for row in rows if row not in first]
     rows = dict.fromkeys([*first, *edge])
-    predictions = {row: scan.task.predict(layout_of(scan, kept, row)) for row in rows}
+    predictions = {row: scan.task.predict(layout_of(scan, remembered, row)) for row in rows}
     return Finalists(
         finalists=tuple(predictions[row] for row in first),
         per_mode={

@@ -207,15 +207,15 @@ def _check_modes(task: SearchTask) -> None:
 
 
 def _check_names(task: SearchTask) -> None:
-    known = [task.language.name, *(module.name for module in task.others)]
+    names = [task.language.name, *(module.name for module in task.others)]
     refuse_if_any(
         Problem(
             "constraints",
             "sizes",
             name,
-            f"Constraints: sizes names the module '{name}'; the modules are {', '.join(known)}, "
+            f"Constraints: sizes names the module '{name}'; the modules are {', '.join(names)}, "
             "'language' is the language model, and '*' every one.",
         )
         for name in task.constraints.sizes
-        if name not in (*known, LANGUAGE, EVERY_MODULE)
+        if name not in (*names, LANGUAGE, EVERY_MODULE)
     )

@@ -273,8 +273,8 @@ def _checkpoint(path: Path, content: Mapping[str, Any]) -> Checkpoint | None:
 
 def _is_inside(name: str) -> bool:
     *folders, file = Path(name).parts
-    known = not folders or (len(folders) == 1 and folders[0].startswith(_REPLICA))
-    return known and "/".join([*folders, file]) == name and name.endswith(_SUFFIX)
+    of_replica = not folders or (len(folders) == 1 and folders[0].startswith(_REPLICA))
+    return of_replica and "/".join([*folders, file]) == name and name.endswith(_SUFFIX)
 
 
 def _counts(value: object) -> TypeGuard[int]:

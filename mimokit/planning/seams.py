@@ -156,7 +156,7 @@ def code_of(seam: Seam, code: Mapping[tuple[str, str], str]) -> str:
     if operation.split(" for ")[0] == ROWS and seam.phase == SeamPhase.BACKWARD:
         operation = GIVEN_ROWS
     while True:  # of a parameter the part that has it
-        known = code.get((seam.module, operation)) or code.get(("", operation))
-        if known or "." not in operation:
-            return known or ""
+        line = code.get((seam.module, operation)) or code.get(("", operation))
+        if line or "." not in operation:
+            return line or ""
         operation = operation.rpartition(".")[0]

@@ -117,9 +117,7 @@ def _usual(fields: Fields, kind: str, gated: bool) -> dict[str, Any]:
 
 def activation_of(fields: Fields, functions: NetworkFunctions, gated: bool) -> Activation | None:
     """Return an activation; None if it is the usual one. One that cannot run is refused."""
-    activation = next(
-        (known for known in get_args(Activation) if known == functions.activation), None
-    )
+    activation = next((each for each in get_args(Activation) if each == functions.activation), None)
     if activation is None:
         name = "activation_function" if "activation_function" in fields else "hidden_act"
         fields.refuse(name, functions.obstacles["activation"])

@@ -29,10 +29,12 @@ def llava(fields: Fields, name: str, images: str) -> MultimodalModel:
     defaults = VISION_DEFAULTS.get(tower, {})
     encoder = vision_encoder(fields.section("vision_config", defaults), tower, images)
     kind = text.text("model_type", "llama")
-    known = LLAMA_DEFAULTS if kind == "llama" else {}
+    text_defaults = LLAMA_DEFAULTS if kind == "llama" else {}
     check_readable("Language models", kind, LANGUAGE_TYPES)
     tied = fields.flag("tie_word_embeddings")
-    language = language_model(fields.section("text_config", known), kind, f"{name} language", tied)
+    language = language_model(
+        fields.section("text_config", text_defaults), kind, f"{name} language", tied
+    )
     width = language.net.hidden
     projector = Projector(
         (encoder.net.hidden, width, width), fields.flag("multimodal_projector_bias", default=True)

@@ -9,9 +9,8 @@ from mimokit.config.base import world_check
 from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.config.rules.combinations import combination_problems
 from mimokit.config.rules.context import ValidationContext
-from mimokit.config.rules.graph import topology_problems
 from mimokit.config.rules.modalities import decoder_problems, modality_problems
-from mimokit.config.rules.names import name_problems
+from mimokit.config.rules.modules import name_problems, topology_problems
 from mimokit.config.rules.networks import network_problems
 from mimokit.config.rules.positions import position_problems
 from mimokit.config.rules.projectors import projector_problems

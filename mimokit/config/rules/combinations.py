@@ -195,8 +195,8 @@ def combination_problems(
     Args:
         also: module -> names of `REFUSED` that it has whatever the config says.
     """
-    known = ("model.llm_module_name", "model.topology", "model.deployment_mode", "strategy")
-    if not context.is_valid(*known):
+    paths = ("model.llm_module_name", "model.topology", "model.deployment_mode", "strategy")
+    if not context.is_valid(*paths):
         return
     for name, network in context.model.module_architectures.items():
         valid = context.is_valid(f"model.module_architectures.{name}")

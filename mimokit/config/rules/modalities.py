@@ -192,13 +192,13 @@ def _no_frames(context: ValidationContext, data: DataConfig) -> Iterator[Problem
 
 
 def _no_room(context: ValidationContext, data: DataConfig) -> Iterator[Problem]:
-    known = ("data.modality_seq_lengths", "data.image_seq_length", "data.seq_length")
+    paths = ("data.modality_seq_lengths", "data.image_seq_length", "data.seq_length")
     model = context.model
     graph, language = model.module_topology, model.llm_module_name
     last = [name for name in model.encoder_module_names if language in graph[name]]
     lengths = {name: data.modality_seq_length(name) for name in last}
     if data.image_seq_length < data.seq_length <= sum(lengths.values()) and context.is_valid(
-        *known
+        *paths
     ):
         told = ", ".join(f"{name} {length}" for name, length in lengths.items())
         total, tokens = sum(lengths.values()), counted(data.seq_length, "token")

@@ -108,9 +108,9 @@ def _validation(runtime: RuntimeConfig, context: ValidationContext) -> Iterator[
 
 def _frame_parallel(runtime: RuntimeConfig, context: ValidationContext) -> Iterator[Problem]:
     model = context.model
-    known = context.is_valid("runtime.patch_type", "model.llm_module_name", "model.topology")
+    readable = context.is_valid("runtime.patch_type", "model.llm_module_name", "model.topology")
     networks = [model.module_architectures.get(name) for name in model.encoder_module_names]
-    if FRAME_PARALLEL not in runtime.patch_type or not known or None in networks:
+    if FRAME_PARALLEL not in runtime.patch_type or not readable or None in networks:
         return
     valid = context.is_valid("model.module_architectures")
     if valid and all(network.modality != "vision" for network in networks if network):

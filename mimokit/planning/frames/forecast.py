@@ -52,8 +52,8 @@ class FrameLinks:
 
     def seconds(self, patches_between: np.ndarray | csr_array) -> float:
         """Return how long one pass communicates, from patches [reading rank, encoding rank]."""
-        kept = patches_between.diagonal()
-        busiest = max(float((patches_between.sum(axis=side) - kept).max()) for side in (0, 1))
+        at_home = patches_between.diagonal()
+        busiest = max(float((patches_between.sum(axis=side) - at_home).max()) for side in (0, 1))
         if not busiest:
             return self.latency  # the metadata is gathered in any case
         passes = 2 if self.trained else 1

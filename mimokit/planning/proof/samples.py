@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mimokit.config.graph import upstream
 from mimokit.planning.bridges.routes import Route
-from mimokit.planning.proof.ranges import Ranges, covered_once, ranges_of
-from mimokit.planning.ranks import ModuleRanks
+from mimokit.planning.ranks import ModuleRanks, RankRanges, SampleRange
 from mimokit.planning.types import ColocatedBridge, DisjointBridge, LayoutPlan
+
+Ranges = NDArray[np.int64]
+"""[..., 2]: start and stop; -1 and -1 where a rank has no range."""
 
 
 def uncomputed_samples(plan: LayoutPlan) -> Iterator[str]:
@@ -131,9 +134,9 @@ def _colocated(plan: LayoutPlan, bridge: ColocatedBridge) -> Iterator[str]:
         )
         ranks = groups[wrong[0]].tolist()
         yield f"the pieces of ranks {ranks} do not make up their samples in order"
-    kept = ranges_of(bridge.slices, groups)
+    slices = ranges_of(bridge.slices, groups)
     expected = pieces - whole[:, :, :1]
-    wrong_ranks = groups[(kept != expected).any(-1)]
+    wrong_ranks = groups[(slices != expected).any(-1)]
     if len(wrong_ranks):
         rank = int(wrong_ranks[0])
         yield f"rank {rank} keeps other samples than it computes"
@@ -200,3 +203,33 @@ def _route(
 
 def _text(samples: np.ndarray) -> str:
     return f"{samples[0]} to {samples[1] - 1}"
+
+
+def ranges_of(samples: Mapping[int, SampleRange], ranks: NDArray[np.int64]) -> Ranges:
+    """Return the range of each rank, [*shape of the ranks, 2]."""
+    if isinstance(samples, RankRanges):
+        start = (ranks - samples.rank_offset) // samples.ranks_per_piece % samples.pieces
+        ranges = np.stack([start * samples.size, (start + 1) * samples.size], -1)
+        has_range = np.zeros(ranks.shape, bool)
+        for span in samples.spans:
+            has_range |= (ranks >= span.start) & (ranks < span.stop)
+        return np.where(has_range[..., None], ranges, -1)
+    flat = [samples.get(rank, (-1, -1)) for rank in ranks.reshape(-1).tolist()]
+    return np.array(flat, np.int64).reshape(*ranks.shape, 2)
+
+
+def covered_once(ranges: Ranges, whole: SampleRange) -> str:
+    """Return what is wrong with ranges [number, 2] that should make up a whole; or nothing."""
+    ordered = ranges[np.lexsort((ranges[:, 1], ranges[:, 0]))]
+    at = whole[0]
+    for start, stop in ordered.tolist():
+        if start > at:
+            return f"nobody has samples {at} to {start - 1}"
+        if start < at:
+            return f"sample {start} is there twice"
+        if stop <= start:
+            return f"a range from {start} to {stop} is empty"
+        at = stop
+    if at < whole[1]:
+        return f"nobody has samples {at} to {whole[1] - 1}"
+    return f"sample {whole[1]} is beyond the {whole[1]} of a micro-batch" if at > whole[1] else ""

@@ -15,7 +15,7 @@ from mimokit.architecture.tensors import stage_tensors
 from mimokit.axes import Axis
 from mimokit.config import ExperimentConfig
 from mimokit.planning.proof.parameters import coordinates
-from mimokit.planning.proof.ranges import ranges_of
+from mimokit.planning.proof.samples import ranges_of
 from mimokit.planning.ranks import ModuleRanks, RankGrid
 from mimokit.planning.types import LayoutPlan
 

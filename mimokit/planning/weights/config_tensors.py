@@ -61,8 +61,8 @@ def _dtype(file: Path, config: Mapping[str, Any]) -> str:
     """Return safetensors' name of the dtype of a config; float32, as in transformers, without."""
     name = next((key for key in ("dtype", "torch_dtype") if config.get(key) is not None), None)
     stated = "float32" if name is None else config[name]
-    for short, known in FLOATING.items():
-        if stated in (known, f"torch.{known}"):
+    for short, name_in_torch in FLOATING.items():
+        if stated in (name_in_torch, f"torch.{name_in_torch}"):
             return short
     what = f"its {name} is {shown(stated)}; write {listed(list(FLOATING.values()))}"
     raise refused(file, str(name), stated, what)

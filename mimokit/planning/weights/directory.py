@@ -104,11 +104,11 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
 def _span(path: Path, name: str, entry: Any) -> tuple[str, str, tuple[int, ...], int, int]:
     try:
         dtype, shape, (start, stop) = entry["dtype"], entry["shape"], entry["data_offsets"]
-        known = dtype in ITEM_BYTES
-        whole = all(type(number) is int and number >= 0 for number in (*shape, start, stop))
+        is_dtype = dtype in ITEM_BYTES
+        is_whole = all(type(number) is int and number >= 0 for number in (*shape, start, stop))
     except (TypeError, KeyError, ValueError):
-        known = whole = False
-    if not (known and whole):
+        is_dtype = is_whole = False
+    if not (is_dtype and is_whole):
         what = (
             f"its header has no dtype, shape and data_offsets of {shown(name)} that can be read, "
             f"but {shown(entry)}"
@@ -192,8 +192,8 @@ class WeightDirectory:
 
     def limited_to(self, names: Container[str]) -> WeightDirectory:
         """Return the same with the tensors of these names only."""
-        kept = {name: tensor for name, tensor in self.tensors.items() if name in names}
-        return replace(self, tensors=kept)
+        tensors = {name: tensor for name, tensor in self.tensors.items() if name in names}
+        return replace(self, tensors=tensors)
 
 
 def read_directory(directory: str | os.PathLike[str]) -> WeightDirectory:

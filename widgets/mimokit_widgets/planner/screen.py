@@ -159,7 +159,7 @@ def _with_picture(
     state: dict[str, Any],
     tab: str,
     config: ExperimentConfig,
-    plan: LayoutPlan,
+    plan: PlannedLayout,
 ) -> Screen:
     per_node = session.ranks_per_node
     if tab == "ranks":
