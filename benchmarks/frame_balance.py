@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.table import show
 from mimokit.planning.frames import FramePlan, lpt_balance, plan_frames
-from tests.planning.frames.batches import FEW_SIZES, images, mixed, videos
+from tests.planning.frames.batches import FEW_SIZES, fewest_ranks, images, mixed, videos
 
 REPEATS = 7
 SEEDS = range(5)
@@ -54,7 +54,24 @@ def rows() -> list[dict[str, Any]]:
         )
         taken = _milliseconds(lambda load=loads[0], ranks=ranks: plan_frames(load, ranks))
         found.append(_row(f"{name}: planner", taken, milliseconds, "ms"))
-    return [*found, *_with_homes()]
+    return [*found, _proven(), *_with_homes()]
+
+
+def _proven() -> dict[str, Any]:
+    """Count plans for which a linear program shows that no lower makespan is possible."""
+    ranks, batches = 256, [videos(1_024, seed, sizes) for sizes in FEW_SIZES for seed in SEEDS]
+    proven = sum(
+        fewest_ranks(loads, plan_frames(loads, ranks).makespan - 1) > ranks + 1e-6
+        for loads in batches
+    )
+    return {
+        "name": f"videos, 1,024 frames x 256 ranks, {len(FEW_SIZES)} sets of 6 formats: batches of "
+        f"{len(batches)} whose plan a linear program proves to be the best",
+        "measured": proven,
+        "target": f"{len(batches)}",
+        "unit": "",
+        "ok": proven == len(batches),
+    }
 
 
 def _with_homes() -> list[dict[str, Any]]:

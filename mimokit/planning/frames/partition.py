@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mimokit.planning.frames.exchange_loops import CALLED_BY_LOOPS, exchange, move_from_home
-from mimokit.planning.frames.placement_loops import link, pack, place_longest_first
+from mimokit.planning.frames.placement_loops import link, pack, place_longest_first, repartition
 
 INTERPRETED = 256
 """Frames up to which the loops run as plain Python: compiling them for the first time takes
@@ -20,6 +20,14 @@ GOOD_ENOUGH = 3e-4
 """Relative distance from the lower bound at which no better plan is looked for."""
 THOROUGH = 20_000
 """Frames up to which an exchange is looked for with all ranks."""
+FEW_PER_RANK = 6
+"""Frames per rank below which frames of two ranks are divided in all ways."""
+MOST_TOGETHER, MOST_INTERPRETED = 12, 10
+"""Frames of two ranks of which all divisions are tried: 2,048 and 512."""
+KICKS, KICKS_INTERPRETED = 400, 30
+"""How often other ranks are divided again to help the most loaded one."""
+WORTH_KICKS = 1.004
+"""They are as long as the most loaded rank is that far above the goal."""
 PROBES = 7
 """Capacities that MultiFit tries: (Coffman, Garey and Johnson 1978) use as many."""
 
@@ -119,7 +127,10 @@ def best_partition(lpt: Partition) -> Partition:
 
 
 def refined(partition: Partition, goal: float) -> Partition:
-    """Return a partition after exchanges of two ranks, down to a goal or a local optimum."""
+    """Return a partition after exchanges of two ranks, down to a goal or a local optimum.
+
+    Where ranks have few frames, the frames of two ranks are divided in all ways.
+    """
     frames, ranks = len(partition.sizes), partition.ranks
     arguments = _arguments(
         frames,
@@ -131,6 +142,12 @@ def refined(partition: Partition, goal: float) -> Partition:
     )
     _loop(link, frames)(arguments[1], arguments[3], arguments[4])
     _loop(exchange, frames)(*arguments, goal, 8 * ranks + 64, frames <= THOROUGH)
+    if max(arguments[2]) > goal and frames < ranks * FEW_PER_RANK:
+        most, kicks = MOST_TOGETHER, KICKS
+        if frames <= INTERPRETED:
+            most, kicks = MOST_INTERPRETED, KICKS_INTERPRETED
+        (members,) = _arguments(frames, np.empty(most, dtype=np.int64))
+        _loop(repartition, frames)(*arguments, members, goal, kicks, goal * WORTH_KICKS)
     return partition.with_ranks(np.asarray(arguments[1], dtype=np.int64))
 
 

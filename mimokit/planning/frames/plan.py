@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from mimokit.planning.frames.few_sizes import packed_by_contents
 from mimokit.planning.frames.partition import (
     Partition,
     best_partition,
@@ -20,6 +21,9 @@ from mimokit.units import counted, shown
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
+
+WORTH_PROGRAM = 0.005
+"""Relative distance from the lower bound from which on frames of few sizes are worth a program."""
 
 Numbers: TypeAlias = "Sequence[float] | np.ndarray"
 
@@ -162,10 +166,20 @@ def plan_frames(
     if home is None:
         if max_moved is not None:
             raise ValueError("max_moved limits what leaves its home; give home=… as well.")
-        return _plan(best_partition(longest_first(sizes, ranks)), sizes, None)
+        return _plan(_ahead(best_partition(longest_first(sizes, ranks))), sizes, None)
     homes = check_homes("home", home, len(sizes), ranks)
     most = np.inf if max_moved is None else max_moved * float(sizes.sum())
     return _plan(_near_home(sizes, ranks, homes, tolerance, most, node), sizes, homes)
+
+
+def _ahead(best: Partition) -> Partition:
+    # The program takes tens of milliseconds, so that it is not for every step of a run. It finds
+    # what exchanges do not where frames have few sizes and ranks few frames.
+    bound = lower_bound(best.sizes, best.ranks)
+    if best.makespan <= bound * (1 + WORTH_PROGRAM):
+        return best
+    packed = packed_by_contents(best, bound)
+    return best if packed is None or packed.makespan >= best.makespan else packed
 
 
 def _near_home(

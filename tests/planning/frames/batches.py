@@ -11,8 +11,9 @@ FEW_SIZES = (
     (196, 256, 324, 400, 576, 784),
     (64, 144, 256, 400, 576, 1024),
     (720, 1024, 1200, 1536, 2040, 2304),
-    (64, 112, 144, 264, 256, 448),
 )
+HARD_SIZES = (64, 112, 144, 264, 256, 448)
+"""With seed 1, exchanges and MultiFit end 0.9 % above the lowest makespan."""
 """Patches of a frame in the few formats of some video data sets."""
 
 

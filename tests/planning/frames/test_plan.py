@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from mimokit.planning.frames import FramePlan, lpt_balance, partition, placement_loops, plan_frames
 from tests.planning.frames.batches import (
     FEW_SIZES,
+    HARD_SIZES,
     fewest_ranks,
     images,
     mixed,
@@ -70,7 +71,7 @@ def test_frames_that_fill_ranks_exactly_are_at_most_3_percent_above(
         assert plan.makespan <= 1030
 
 
-@pytest.mark.parametrize("sizes", FEW_SIZES)
+@pytest.mark.parametrize("sizes", [*FEW_SIZES, HARD_SIZES])
 @pytest.mark.parametrize(("frames", "ranks"), [(20, 8), (40, 12), (64, 24)])
 def test_no_plan_of_up_to_64_frames_is_3_percent_better(sizes, frames: int, ranks: int) -> None:
     """The same proof for few frames; a makespan is at least that of the largest frame."""
@@ -102,6 +103,15 @@ def test_images_and_mixed_batches_are_balanced(batch, frames: int, ranks: int) -
     assert plan.makespan <= max(lpt_balance(batch(frames), ranks)[1])
 
 
+@rows("sizes, seed", *((s, 0) for s in FEW_SIZES), (HARD_SIZES, 1))
+def test_no_plan_of_few_sizes_is_better(sizes: tuple[int, ...], seed: int) -> None:
+    """A linear program over all contents of a rank needs more ranks for any lower makespan."""
+    loads = np.random.default_rng(seed).choice(sizes, 1024)
+    plan = plan_frames(loads, 256)
+    assert plan.makespan < max(lpt_balance(loads, 256)[1])
+    assert fewest_ranks(loads, plan.makespan - 1) > 256 + 1e-6
+
+
 def test_the_loops_do_the_same_interpreted_and_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     cases = [(mixed(96), 16), (videos(64), 16), (planted(10, 30, 1000, 3), 10)]
     options = [{}, {"home": True}, {"home": True, "max_moved": 0.1}]
@@ -115,6 +125,8 @@ def test_the_loops_do_the_same_interpreted_and_compiled(monkeypatch: pytest.Monk
             for more in options
         ]
 
+    monkeypatch.setattr(partition, "KICKS", partition.KICKS_INTERPRETED)
+    monkeypatch.setattr(partition, "MOST_TOGETHER", partition.MOST_INTERPRETED)
     interpreted = plans()
     monkeypatch.setattr(partition, "INTERPRETED", 0)
     assert plans() == interpreted
