@@ -73,7 +73,6 @@ class RotaryPositions:
 
 
 def _yarn(plain: torch.Tensor, base: float, scaling: RopeScaling) -> torch.Tensor:
-    """Divide the frequencies of pairs behind those that turn often, blend between."""
     pairs = len(plain)
 
     def pair(turns: float) -> float:
@@ -89,7 +88,6 @@ def _yarn(plain: torch.Tensor, base: float, scaling: RopeScaling) -> torch.Tenso
 
 
 def _llama3(plain: torch.Tensor, scaling: RopeScaling) -> torch.Tensor:
-    """Divide the frequencies of long wavelengths, keep those of short ones, blend between."""
     turns = scaling.original_max_position_embeddings * plain / (2 * math.pi)
     low, high = scaling.low_freq_factor, scaling.high_freq_factor
     kept = ((turns - low) / (high - low)).clamp(0, 1)

@@ -64,7 +64,6 @@ def _precisions(asked: str | None) -> tuple[str, ...]:
 
 
 def _device(hosts: list[str]) -> tuple[str, float]:
-    """Return the name of the device and the bytes of its memory that one rank can use."""
     if not CPU_ONLY:
         properties = torch.cuda.get_device_properties(rank_device())
         return properties.name, float(properties.total_memory)

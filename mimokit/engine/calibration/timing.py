@@ -55,7 +55,6 @@ def _chunk_on_cuda(function: Callable[[], object], count: int) -> float:
 
 
 def _busy(function: Callable[[], object]) -> float:
-    """Return the seconds of a call, repeated for about `SECONDS_PER_SIZE`."""
     once = max(seconds_of(function, 1), 1e-7)
     return seconds_of(function, int(min(max(SECONDS_PER_SIZE / once, 3), 300)))
 

@@ -47,7 +47,6 @@ def _digest(dataset: Any, size: int) -> str | None:
 
 @contextmanager
 def _randomness_kept() -> Iterator[None]:
-    """Let random numbers be drawn that the run does not miss."""
     states = random_states(), random.getstate(), np.random.get_state()
     try:
         yield
@@ -58,7 +57,6 @@ def _randomness_kept() -> Iterator[None]:
 
 
 def _words(value: Any) -> str:
-    """Return what a sample has, as text; of an object that is no data only its type."""
     if isinstance(value, torch.Tensor):
         array = value.detach().cpu().contiguous().view(-1)
         return f"{value.dtype} {list(value.shape)} {_bytes(array)}"

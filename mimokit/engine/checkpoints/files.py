@@ -161,5 +161,4 @@ class _WholeReader(HuggingFaceStorageReader):
                 raise damaged(checkpoint.directory, why)
 
     def read_metadata(self) -> Metadata:
-        """Return which file has which block."""
         return self.found

@@ -95,7 +95,6 @@ def load(
 def _random_names(
     checkpoint: Checkpoint, config: ExperimentConfig, model: RankModel, rank: int
 ) -> list[str]:
-    """Return the random states that a rank goes on with."""
     saved = sorted(
         (name for name in checkpoint.shapes if name.startswith(f"{RANDOM}/")),
         key=lambda name: int(name.split("/", 2)[1]),

@@ -173,7 +173,6 @@ class Saver:
             self._told = False
 
     def _sums(self, *values: float) -> list[float]:
-        """Return sums over all ranks, of all replicas."""
         total = torch.tensor([float(value) for value in values], device=rank_device())
         dist.all_reduce(total)
         if self._peers is not None:
@@ -182,7 +181,6 @@ class Saver:
         return sums
 
     def _within(self, folder: Path) -> Path:
-        """Return the folder of this replica in that of a checkpoint."""
         return folder / folder_of_replica(self._replica)
 
     def finish(self) -> None:
@@ -221,7 +219,6 @@ class Saver:
         )
 
     def _agreed_token(self, begun: int) -> str:
-        """Make the folder, remove what earlier runs left unfinished, and see that all share it."""
         first = self._rank == self._replica == 0
         # Sums of fp32 are exact up to 24 bits.
         draw = random.SystemRandom()
@@ -259,7 +256,6 @@ class Saver:
         return token
 
     def _copied(self) -> tuple[BlocksByFile, dict[str, Shape]]:
-        """Copy what this rank writes into memory that is kept from one checkpoint to the next."""
         held = held_by(self._model, self._update)
         shapes = {tensor.name: tensor.whole for tensor in held}
         files: dict[int, dict[str, tuple[Shape, torch.Tensor]]] = defaultdict(dict)
@@ -320,7 +316,6 @@ class Saver:
                 self._error = error
 
     def _write_marker(self, folder: Path) -> None:
-        """Write the marker of what is in a folder and in those of further replicas."""
         assert self._content is not None
         files = sorted(folder.rglob("rank_*"))
         sizes = {str(path.relative_to(folder)): path.stat().st_size for path in files}
@@ -352,7 +347,6 @@ class Saver:
 
 
 def _digests_of_replicas(folder: Path) -> dict[str, str]:
-    """Return the digests that further replicas have written into their markers."""
     return {
         f"{marker.parent.name}/{name}": text
         for marker in sorted(folder.glob(f"*/{MARKER}"))

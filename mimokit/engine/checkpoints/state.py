@@ -39,8 +39,6 @@ class HeldTensor:
 
 @dataclass(frozen=True)
 class _Held:
-    """A parameter of a rank, and what is stepped of it."""
-
     module: str
     name: str
     parameter: torch.nn.Parameter
@@ -54,7 +52,6 @@ class _Held:
         return shard_of(self.parameter)
 
     def part(self, part: str, values: torch.Tensor) -> HeldTensor:
-        """Return a part of the state that has an entry for every one that is stepped."""
         pieces, shard = state_shard(self.parameter), self.shard
         if pieces is None or not self.parameter.requires_grad:
             entries, first = None, shard.is_written
@@ -70,7 +67,6 @@ class _Held:
         return HeldTensor(name, shard.cut.whole or (1,), blocks, written)
 
     def count(self, part: str, value: torch.Tensor) -> HeldTensor:
-        """Return a number that belongs to the parameter."""
         name = tensor_name(part, self.module, self.name)
         place = self.shard.place
         tensor_rank = (
@@ -81,7 +77,6 @@ class _Held:
 
 
 def _is_first(parameter: torch.nn.Parameter) -> bool:
-    """Return whether the group with the entries of a parameter has the first of its replicas."""
     pieces = state_shard(parameter)
     assert pieces is not None
     module = pieces.module()

@@ -267,7 +267,6 @@ class LoadedBatch:
         return rows[start - begin : stop - begin]
 
     def _ends(self, name: str) -> tuple[str, ...]:
-        """Return an encoder and the module that it feeds."""
         return name, *self._plan.topology[name]
 
     def _within(self, *modules: str) -> tuple[int, int]:

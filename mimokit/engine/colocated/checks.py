@@ -65,7 +65,6 @@ class OneStepOfN(EveryCall):
         self._began, self._checking = self._clock(), 0.0
 
     def _largest_share(self) -> float:
-        """Return the time of the checks of a step, and of agreeing on N, in shortest steps."""
         share = (self._checking + self._agreeing) / self._shortest
         of_rank = torch.tensor(share, dtype=torch.float64, device=rank_device())
         dist.all_reduce(of_rank, dist.ReduceOp.MAX)

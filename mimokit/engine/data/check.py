@@ -172,7 +172,6 @@ def _check_labels(batch: Batch, vocab_size: int) -> None:
 
 
 def _check_bounds(batch: Batch, samples: int, data: DataConfig) -> None:
-    """Reject samples in a row whose lengths do not add up, or leave out what counts."""
     bounds = torch.as_tensor(batch[BOUNDS])
     if not data.pack_sequences_in_batch:
         raise ValueError(

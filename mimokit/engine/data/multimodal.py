@@ -230,7 +230,6 @@ class MultimodalCollate:
         return three_axis_positions(ids, grids)
 
     def _places(self, sample: MultimodalSample) -> Iterator[tuple[int, range]]:
-        """Yield the placeholders of each encoder, path by path, and their places in a sample."""
         begin = 0
         for encoder in self.encoders:
             rows = int(sample["tokens"][encoder.module].sum())

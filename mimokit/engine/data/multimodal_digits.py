@@ -113,7 +113,6 @@ class MultimodalDigits(Dataset[MultimodalSample]):
         return images[chosen], [int(digits[place]) for place in chosen]
 
     def _heard(self, generator: np.random.Generator) -> tuple[list[np.ndarray], list[int]]:
-        """Return recordings and their digits."""
         most = most_digits(self.encoders, AudioGeometry)
         digits = generator.integers(0, 10, size=_count(generator, most)).tolist()
         return [speak(digit, generator) for digit in digits], digits
@@ -159,7 +158,6 @@ def _count(generator: np.random.Generator, most: int) -> int:
 def _images(
     encoder: EncoderInputs, scans: torch.Tensor, grids: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return scans in the sizes of their grids, or all in the encoder's, and the tokens of each."""
     shape = encoder.geometry
     assert isinstance(shape, ImageGeometry)
     if grids is None:

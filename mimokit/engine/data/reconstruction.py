@@ -134,7 +134,6 @@ class Reconstruction:
     def _frames(
         self, batch: Batch, targets: Mapping[str, torch.Tensor], shape: AudioGeometry
     ) -> torch.Tensor:
-        """Return the frames of rows from recordings."""
         recordings, each = targets.get(FEATURES), self.rows_of_items(batch)
         wanted = (len(each), shape.mel_bins, shape.frames)
         if recordings is None or tuple(recordings.shape) != wanted:
@@ -148,7 +147,6 @@ class Reconstruction:
     def _merged(
         self, batch: Batch, targets: Mapping[str, torch.Tensor], read: ImageGeometry
     ) -> torch.Tensor:
-        """Return the pixels of rows from the patches of images of any size."""
         rows = int(self.rows_of_items(batch).sum())
         wanted = (rows * read.merge_size**2, read.features)
         patches = targets.get(PATCHES)
@@ -159,7 +157,6 @@ class Reconstruction:
     def _cut(
         self, batch: Batch, targets: Mapping[str, torch.Tensor], shape: ImageGeometry
     ) -> torch.Tensor:
-        """Return the pixels of rows from images of one size."""
         count = sum(self.items(batch))
         sides = shape.height, shape.width
         wanted = [(count, shape.num_channels, *sides), (count, *sides)]
@@ -181,7 +178,6 @@ class Reconstruction:
 
 
 def _in_order(config: MimoParallelismConfig, module: str) -> list[str]:
-    """Return the encoders whose items a module makes rows of, as these follow each other."""
     feeders = config.feeders_of(module)
     return [one for name in feeders for one in _in_order(config, name)] or [module]
 

@@ -142,7 +142,6 @@ def why_no_digits(config: ExperimentConfig) -> str | None:
 
 
 def _longest_strip(config: ExperimentConfig) -> int:
-    """Return the scans of the longest strip: what the config says, or what fits."""
     lengths = config.data.modality_frames.get(IMAGES)
     tokens = image_geometry(_encoder(config)).tokens
     return max(lengths) if lengths else min(MAX_DIGITS, config.tokens_of(IMAGES) // tokens)
@@ -283,7 +282,6 @@ def default_data(config: ExperimentConfig) -> TrainingData:
 
 
 def _one_vision_encoder(config: ExperimentConfig) -> bool:
-    """Return whether the model is of the kind for which strips of digits are made."""
     networks = [config.model.get_architecture(name) for name in config.model.input_module_names]
     return (
         len(networks) == 1

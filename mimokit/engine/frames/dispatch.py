@@ -179,7 +179,6 @@ def output_dispatch(
 
 
 def _check_scales(outputs: int, patches_per_row: Sequence[int]) -> None:
-    """Reject numbers that are not one per output, in the code that all ranks run."""
     if len(patches_per_row) != outputs or min(patches_per_row, default=1) < 1:
         raise FrameDispatchError(
             f"patches_per_row is {list(patches_per_row)} for {counted(outputs, 'output')}; give "
@@ -233,7 +232,6 @@ def _take(tensor: torch.Tensor, rows: np.ndarray) -> torch.Tensor:
 
 
 def _grid_of(grid_thw: torch.Tensor) -> tuple[np.ndarray, bool]:
-    """Return a grid as [rows, 3] and whether it had that form."""
     if grid_thw.dim() != 2 or grid_thw.shape[1] != 3 or grid_thw.is_floating_point():
         return np.zeros((0, 3), dtype=np.int64), False
     return grid_thw.cpu().numpy().astype(np.int64), True

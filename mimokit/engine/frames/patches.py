@@ -201,7 +201,6 @@ def share_frames(tower: Any, how: FrameParallel) -> None:
 
 
 def _tensors(outputs: Any) -> Iterator[tuple[str, int | None, torch.Tensor]]:
-    """Yield the tensors of a `ModelOutput`: field, place where it has several, and the tensor."""
     if not isinstance(outputs, Mapping):
         raise FrameDispatchError(
             f"The vision tower returned a {type(outputs).__name__}; frame parallel needs a "

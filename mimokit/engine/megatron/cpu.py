@@ -102,7 +102,6 @@ def patch_functions() -> None:
 def _positions_on_rank(
     embedding: torch.Tensor, dimension: int, group: dist.ProcessGroup
 ) -> torch.Tensor:
-    """Return the positions of a causal sequence that a context-parallel rank has."""
     ranks, rank = group.size(), group.rank()
     chunks = embedding.chunk(2 * ranks, dimension)
     return torch.cat((chunks[rank], chunks[2 * ranks - 1 - rank]), dimension)

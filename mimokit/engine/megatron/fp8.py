@@ -128,7 +128,6 @@ def _padded(matrix: torch.Tensor, sides: tuple[int, ...]) -> torch.Tensor:
 
 @cache
 def _has_fp8(device: torch.device) -> bool:
-    """Whether tensor cores of a device multiply 8-bit numbers."""
     if device.type != "cuda":
         return False
     return torch.cuda.get_device_capability(device) >= _FIRST_WITH_FP8

@@ -63,7 +63,6 @@ class _Linear(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
-        """Return the gradients of input and weight."""
         (gradient,), (weight, *kept), how = gradients, ctx.saved_tensors, ctx.how
         (scale,) = scales((gradient,), (E5M2,), how.sharing)
         left = rounded(gradient, scale, E5M2)
@@ -108,7 +107,6 @@ def _multiply(
     tp_group: dist.ProcessGroup | None = None,
     **unused: object,
 ) -> torch.Tensor:
-    """Stand in for the product of one of Megatron's linear layers."""
     how = _Products(
         sharing,
         sliced=tp_group if sequence_parallel else None,

@@ -39,7 +39,6 @@ class WholeLinear(torch.nn.Module):
         return self._forward_impl(input=hidden, weight=self.weight), None
 
     def _forward_impl(self, input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        """Multiply, as the method of this name of Megatron's linear layers does."""
         return F.linear(input, weight)
 
 

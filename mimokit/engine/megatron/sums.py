@@ -24,7 +24,6 @@ class _Lookup(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[None, torch.Tensor]:
-        """Return the gradient of the table."""
         (rows,), (gradient,) = ctx.saved_tensors, gradients
         total = torch.zeros(ctx.shape, dtype=torch.float32)
         total.index_add_(0, rows.flatten(), gradient.reshape(-1, ctx.shape[1]).float())

@@ -80,7 +80,6 @@ class WeightProducts:
     def _linear(
         self, original: Callable[..., torch.Tensor], input: torch.Tensor, weight: Any, **how: Any
     ) -> torch.Tensor:
-        """Return what Megatron's function does."""
         later = later_of(input, weight)
         if later is None:
             return original(input=input, weight=weight, **how)

@@ -205,7 +205,6 @@ class SequenceAttention(MegatronModule):  # type: ignore[misc]
 
 
 def _within(keys: range, queries: range, before: int, after: int) -> range:
-    """Return the keys to which one of the queries may attend; see `SequenceAttention`."""
     first = keys.start if before < 0 else max(keys.start, queries.start - before)
     stop = keys.stop if after < 0 else min(keys.stop, queries.stop + after)
     return range(first, stop)

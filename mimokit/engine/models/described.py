@@ -73,7 +73,6 @@ def _network(
 
 
 def _layers(spec: Any) -> Iterator[TransformerConfig]:
-    """Yield the configurations of layers in a spec and in the specs of its encoders."""
     config = (getattr(spec, "params", None) or {}).get("config")
     if isinstance(config, TransformerConfig):
         yield config

@@ -195,14 +195,12 @@ class Encoder(MegatronModule):  # type: ignore[misc]
         return int(self.config.hidden_size) * parts
 
     def _apart(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return the hidden states, and those of inner layers of earlier stages."""
         width = self.config.hidden_size
         if hidden.shape[-1] == width:
             return hidden, None
         return hidden[..., :width].contiguous(), hidden[..., width:]
 
     def _widened(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return the hidden states of no items, as wide as this stage returns them."""
         more = self.width_between(before=False) - hidden.shape[-1] if self._inner else 0
         return torch.nn.functional.pad(hidden, (0, more)) if more else hidden
 
@@ -223,7 +221,6 @@ class Encoder(MegatronModule):  # type: ignore[misc]
         return self.config.num_moe_experts is not None
 
     def _lengths(self, sizes: torch.Tensor | None, items: int) -> list[int]:
-        """Return the positions of items without padding."""
         return [int(self.geometry.positions)] * items
 
     def _rotary_on_rank(self, sizes: torch.Tensor | None) -> dict[str, torch.Tensor]:
@@ -253,11 +250,9 @@ class Encoder(MegatronModule):  # type: ignore[misc]
 
     @property
     def _padding(self) -> int:
-        """Positions that are added to those of an item, so that ranks can share them evenly."""
         return self._cut.padding_of(int(self.geometry.positions))
 
     def _hiding_padding(self, mask: torch.Tensor | None) -> torch.Tensor | None:
-        """Return a mask that also forbids attention to the padding of ranks."""
         if not self._padding:
             return mask
         if mask is None:
@@ -271,7 +266,6 @@ class Encoder(MegatronModule):  # type: ignore[misc]
     def _with_windows(
         self, mask: torch.Tensor | None, sizes: torch.Tensor | None
     ) -> torch.Tensor | None:
-        """Return a mask that also says the window of each position; see `SequenceAttention`."""
         windows = self._windows(sizes)
         if windows is None:
             return mask
@@ -308,13 +302,11 @@ class Encoder(MegatronModule):  # type: ignore[misc]
 
 
 def _with_inner(layer: ModuleSpec, network: ModuleArchitecture) -> ModuleSpec:
-    """Return the spec of layers of which some are read by the language model, too."""
     layer.params["inner"] = network.inner_layers
     return layer
 
 
 def _norm_first_part(norm: torch.nn.Module, width: int) -> None:
-    """Let a norm leave what is behind the first numbers as it is."""
     forward = norm.forward
 
     def of_first(hidden: torch.Tensor) -> torch.Tensor:

@@ -68,7 +68,6 @@ def expert_options(network: ModuleArchitecture, execution: ModuleExecution) -> d
 
 
 def _scores(network: ModuleArchitecture) -> dict[str, Any]:
-    """Return how a router makes scores of logits."""
     if not network.moe_router_enable_expert_bias:
         return {"moe_router_pre_softmax": network.scores_before_choice}
     rate = network.moe_router_bias_update_rate
@@ -236,7 +235,6 @@ class LayoutFreeRouter(TopKRouter):  # type: ignore[misc]
         return bool(self.training and torch.is_grad_enabled())
 
     def _places(self, tokens: int) -> TokenPlaces | None:
-        """Return the places of the tokens of a pass; None where no schedule says them."""
         rows = rows_computed()
         if rows is None:
             return None
@@ -278,7 +276,6 @@ class LayoutFreeRouter(TopKRouter):  # type: ignore[misc]
     def _apply_seq_aux_loss(
         self, probs: torch.Tensor, scores: torch.Tensor, chosen: torch.Tensor, *_: Any, **__: Any
     ) -> torch.Tensor:
-        """Attach the loss of each sample likewise."""
         group, tokens = self.sequence_group, self._tokens
         of_samples = tokens.samples, tokens.number
         return self._balanced("seq_aux_loss", group, *of_samples, probs, scores, chosen)

@@ -83,7 +83,6 @@ class _Images(SharedItems):
         return self._dispatch(patches, grid)[1]
 
     def sizes(self, context: FrameContext | None) -> torch.Tensor | None:
-        """Return the sizes of the images that this rank encodes, if they differ."""
         return None
 
     def computing(self, context: FrameContext | None) -> AbstractContextManager[None]:
@@ -95,13 +94,11 @@ class _Images(SharedItems):
         return computing_other_rows(pairs=_images_encoded(context))
 
     def give_back(self, context: FrameContext | None, tokens: torch.Tensor) -> torch.Tensor:
-        """Return the tokens of this rank's images, of those of the images that it has encoded."""
         if self._shape.pools:
             return output_dispatch(_one_row_each(context), [tokens], [1])[0]
         return output_dispatch(context, [tokens], [self._shape.merge_size**2])[0]
 
     def wrap(self) -> None:
-        """Put the dispatch around the forward of a whole encoder."""
         encode: Callable[..., torch.Tensor] = self._encoder.forward
 
         def before(
@@ -131,12 +128,10 @@ class _ImagesOfAnySize(_Images):
     def dispatch(  # type: ignore[override]
         self, hidden_states: torch.Tensor, grid_thw: torch.Tensor
     ) -> tuple[dict[str, torch.Tensor], FrameContext | None]:
-        """Return the inputs of the images that this rank encodes."""
         given, context = self._dispatch(hidden_states, grid_thw)
         return dict(zip(("hidden_states", GRID), given, strict=True)), context
 
     def sizes(self, context: FrameContext | None) -> torch.Tensor | None:
-        """Return the grids of the images that this rank encodes."""
         if context is None:
             return None
         grid = context.routes.grid[context.routes.encodes(context.rank).frames]
@@ -151,7 +146,6 @@ class _ImagesOfOneSize(_Images):
     def dispatch(  # type: ignore[override]
         self, pixel_values: torch.Tensor
     ) -> tuple[dict[str, torch.Tensor], FrameContext | None]:
-        """Return the images that this rank encodes."""
         shape, number = self._shape, len(pixel_values)
         # Which pixels a row has does not matter, as images stay whole.
         width = shape.num_channels * shape.patch_size**2
@@ -161,7 +155,6 @@ class _ImagesOfOneSize(_Images):
         return {"pixel_values": rows.reshape(size)}, context
 
     def give_back(self, context: FrameContext | None, tokens: torch.Tensor) -> torch.Tensor:
-        """Return the tokens of this rank's images, of each those of its patches and class token."""
         if not self._shape.keeps_first:
             return super().give_back(context, tokens)
         images = tokens.reshape(-1, self._shape.tokens * tokens.shape[-1])
@@ -170,7 +163,6 @@ class _ImagesOfOneSize(_Images):
 
 
 def _one_row_each(context: FrameContext | None) -> FrameContext | None:
-    """Return the context of outputs that have one row for each image."""
     return None if context is None else replace(context, routes=context.routes.of_rows())
 
 

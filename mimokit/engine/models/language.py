@@ -112,7 +112,6 @@ class TiedGPTModel(GPTModel):  # type: ignore[misc]
 
     @torch.no_grad()
     def _draw_tables(self, padding: Vocabulary) -> None:
-        """Draw embedding, positions and output layer without padding, and cut them."""
         seed = padding.initial_seed + self.config.num_layers
         if self.pre_process:
             embedding, draw = self.embedding, self.config.embedding_init_method
@@ -179,7 +178,6 @@ class TiedGPTModel(GPTModel):  # type: ignore[misc]
         return output
 
     def _cut_of(self, packed: PackedSeqParams | None) -> SequenceCut:
-        """Return how ranks share the tokens of samples, which may be in a row."""
         lengths = None if packed is None else lengths_of(packed)
         return SequenceCut(self.config, self.pg_collection, causal=True, lengths=lengths)
 
@@ -200,7 +198,6 @@ class TiedGPTModel(GPTModel):  # type: ignore[misc]
         return False
 
     def _tied_copy(self) -> torch.nn.Parameter | None:
-        """Return this stage's copy of the matrix where two stages have one, else None."""
         has_copy = self.share_embeddings_and_output_weights or self._predicts
         if not has_copy or self.pre_process == self.post_process:
             return None
@@ -241,7 +238,6 @@ def _with_positions(hidden: torch.Tensor, table: torch.Tensor, cut: SequenceCut)
 
 
 def _turn(model: GPTModel, rotary: RotaryPositions | None) -> None:
-    """Give a model the frequencies of its rotary positions, and its own groups."""
     if rotary is None:
         return
     positions = model.rotary_pos_emb
@@ -251,7 +247,6 @@ def _turn(model: GPTModel, rotary: RotaryPositions | None) -> None:
 
 
 def _with_norms(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a `GPTModel` whose layers are those of a stage, with their norm."""
     spec = options["transformer_layer_spec"]
     if not isinstance(spec, ModuleSpec):  # of a whole stage
         return options
@@ -309,7 +304,6 @@ def language_model_spec(build: ModuleBuild) -> ModuleSpec:
 
 
 def _positions(network: ModuleArchitecture) -> dict[str, Any]:
-    """Return what of a model concerns positions; latent attention turns its own."""
     learned = network.has_learned_positions(by_default=False)
     turns = not learned and not network.multi_latent_attention
     return {

@@ -55,7 +55,6 @@ class LatentSelfAttention(MLASelfAttention):  # type: ignore[misc]
     def _share_key(
         self, layer: object, given: object, output: tuple[torch.Tensor, None]
     ) -> tuple[torch.Tensor, None]:
-        """Let the gradient of the rotary key be summed over the ranks."""
         widths = [self.config.kv_lora_rank, self.config.qk_pos_emb_head_dim]
         compressed, key = torch.split(output[0], widths, dim=-1)
         key = for_all_ranks(key, self.pg_collection.tp)
@@ -63,8 +62,6 @@ class LatentSelfAttention(MLASelfAttention):  # type: ignore[misc]
 
 
 def _on_group(linear: type, group: dist.ProcessGroup) -> type:
-    """Return a linear layer of a group."""
-
     def build(self: Any, *args: Any, **options: Any) -> None:
         linear.__init__(self, *args, **{**options, "tp_group": group})  # type: ignore[misc]
 
@@ -105,7 +102,6 @@ def latent_options(network: ModuleArchitecture) -> dict[str, Any]:
 
 
 def _scaling(scaling: RopeScaling | None) -> dict[str, Any]:
-    """Return how the positions are stretched."""
     if scaling is None:
         return {"rope_type": "rope", "rotary_scaling_factor": 1.0}
     return {

@@ -168,7 +168,6 @@ class OwnEncoder(Encoder):
         return token_grids(sizes, self.geometry)
 
     def _rows(self, tokens_per_item: torch.Tensor | None, inputs: dict[str, torch.Tensor]) -> int:
-        """Return how many rows the batch asks for."""
         if GRID in inputs:
             return int(self.token_grids(inputs[GRID]).prod(1).sum())
         if tokens_per_item is not None:

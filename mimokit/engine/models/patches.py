@@ -164,7 +164,6 @@ def _positions_of(
 
 
 def _next_grid(left: Iterator[Grid], row: list[int], sample: int) -> Grid:
-    """Return the grid of the first image in a run of placeholders."""
     token, grid = row[0], next(left, None)
     if grid is None:
         raise ValueError(f"Sample {sample} has placeholders {token}, but no grid is left for them.")

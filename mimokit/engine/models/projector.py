@@ -58,7 +58,6 @@ def _matrices(
     normalization: Normalization | None,
     width: int,
 ) -> dict[str, Any]:
-    """Return the arguments of Megatron's projector, its group aside."""
     receiver, inside = build.joined, stated.hidden_sizes
     inside = [receiver.feed_forward_size] if inside is None else inside
     plain = len(inside) == 1 and normalization is None

@@ -149,7 +149,6 @@ class MimoModelProvider:
     def _build(
         self, plan: LayoutPlan, groups: Mapping[str, ProcessGroupCollection]
     ) -> SeededMimoModel:
-        """Build the modules for which this rank has groups, some of them in chunks."""
         language = self.mimo_parallelism_config.llm_module_name
         language_spec = self.language_model_spec
         if language in groups:

@@ -38,8 +38,6 @@ _SEEDS_OF_TABLES = 3
 
 
 class _LayerBehind(SeededTransformerLayer):
-    """A transformer layer that is numbered behind those of the language model."""
-
     def __init__(
         self,
         config: TransformerConfig,
@@ -88,7 +86,6 @@ class TokenPrediction:
         )
 
     def _behind(self, config: TransformerConfig) -> TransformerConfig:
-        """Return the configuration of layers behind those of a model; all have its window."""
         changed = copy.copy(config)
         changed.mtp_num_layers, changed.mtp_loss_scaling_factor = self.layers, self.weight
         changed.pipeline_model_parallel_size = 1

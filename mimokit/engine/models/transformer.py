@@ -242,7 +242,6 @@ def _windows(architecture: ModuleArchitecture) -> dict[str, Any]:
 
 
 def _layer_options(architecture: ModuleArchitecture) -> dict[str, Any]:
-    """Return what norms, feed-forward layers and matrices are like."""
     qkv, _, inside = architecture.has_biases
     options: dict[str, Any] = {
         "normalization": architecture.normalization or "LayerNorm",
@@ -289,7 +288,6 @@ def layer_spec(build: ModuleBuild, mask_type: AttnMaskType) -> ModuleSpec:
 
 
 def _describe_attention(attention: ModuleSpec, build: ModuleBuild, mask_type: AttnMaskType) -> None:
-    """Make the spec of grouped attention that of an architecture."""
     architecture, execution = build.architecture, build.execution
     attention.module, parts = GroupedSelfAttention, attention.submodules
     attention.params = {"attn_mask_type": mask_type}
@@ -349,8 +347,6 @@ def _span_of_chunk(config: TransformerConfig, further: int, stage: int, chunk: i
 
 
 def _with_bias(linear: type, bias: bool) -> type:
-    """Return a linear layer that has a bias, or none, whatever Megatron asks of it."""
-
     def build(self: Any, *args: Any, **options: Any) -> None:
         linear.__init__(self, *args, **{**options, "bias": bias})  # type: ignore[misc]
 

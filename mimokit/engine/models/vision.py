@@ -218,7 +218,6 @@ def _shares(side: int, length: int) -> torch.Tensor:
 
 
 def _with_extra_angles(angles: torch.Tensor, extra: int) -> torch.Tensor:
-    """Put angles of 0 before those of patches."""
     return torch.nn.functional.pad(angles, (0, 0) * (angles.dim() - 1) + (extra, 0))
 
 
@@ -361,7 +360,6 @@ class AnySizeVisionTransformer(VisionTransformer):
         return torch.cat([self.position_embedding[:0], *each])
 
     def _all_places(self, grid: torch.Tensor) -> torch.Tensor:
-        """Return the places of the patches of all images among those of the largest."""
         places = [self._places(*sides) for sides in grid[:, 1:].tolist()]
         return torch.cat([grid.new_zeros(0), *places])
 

@@ -88,7 +88,6 @@ class Ownership:
         return first and not is_tied_copy(parameter) and alone
 
     def _in_first_instance(self) -> bool:
-        """Return whether this rank is in the first of several groups with the same shards."""
         instances = getattr(self.groups, "inter_dist_opt", None)
         return instances is None or instances.rank() == 0
 
@@ -233,7 +232,6 @@ class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
 
 
 def _while_kept(hook: Callable[..., None]) -> Callable[..., None]:
-    """Return a function that calls another one for as long as that is referred to elsewhere."""
     reference = weakref.ref(hook)
 
     def call(*arguments: object) -> None:

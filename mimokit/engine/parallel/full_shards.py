@@ -108,7 +108,6 @@ class ShardedLayers:
         module: torch.nn.Module,
         given: object,
     ) -> None:
-        """Note the weights that torch has gathered, and mark them as those they are made of."""
         for name, parameter in part.parameters_named(marks).items():
             vars(parameter).update(marks[name])
             self.gathered.add(parameter.untyped_storage().data_ptr())
@@ -183,7 +182,6 @@ def sharded_parts(module: torch.nn.Module, groups: ProcessGroupCollection) -> li
 
 
 def _own_encoders(module: torch.nn.Module) -> list[torch.nn.Module]:
-    """Return encoders of the user's without such layers, of which something is trained."""
     whole: list[Any] = [part for part in module.modules() if getattr(part, "runs_whole", False)]
     return [one.module for one in whole if any(p.requires_grad for p in one.module.parameters())]
 

@@ -92,7 +92,6 @@ def same_order(main: torch.Tensor, parameter: torch.Tensor) -> None:
 
 
 def _check(optimizer: torch.optim.Optimizer, given: Any, named: Any) -> None:
-    """Reject the step of an optimizer that sees no gradients, or sees them too early."""
     wrapped = [
         parameter
         for group in optimizer.param_groups

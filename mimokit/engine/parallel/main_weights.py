@@ -78,7 +78,6 @@ def reduced_buckets(module: DistributedDataParallel) -> Iterator[torch.Tensor]:
 
 
 def _buffers(module: DistributedDataParallel) -> Iterator[tuple[Any, dist.ProcessGroup]]:
-    """Yield the buffers of gradients, and over which ranks each is scattered."""
     for buffer in module.buffers:
         yield buffer, module.intra_dp_cp_group
     for buffer in module.expert_parallel_buffers:
@@ -86,7 +85,6 @@ def _buffers(module: DistributedDataParallel) -> Iterator[tuple[Any, dist.Proces
 
 
 def _part_of_bucket(bucket: Any, group: dist.ProcessGroup) -> range:
-    """Return which numbers of a bucket that is scattered this rank has."""
     size = bucket.grad_data.numel() // group.size()
     return range(group.rank() * size, (group.rank() + 1) * size)
 

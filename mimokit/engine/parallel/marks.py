@@ -98,7 +98,6 @@ def set_own_shards(
 
 
 def _difference(row: TensorCut | None, parameter: torch.nn.Parameter, place: ShardPlace) -> str:
-    """Return in what a row differs from a parameter; nothing if it does not."""
     if row is None:
         return "the table of tensors has no row for it"
     marked = cut_by_marks(parameter, place.tensor_parallel)

@@ -95,7 +95,6 @@ class _InOrder:
         self._started = 0
 
     def _complete(self, number: int, force_all_reduce: bool | None = False) -> None:
-        """Note that the gradients of a bucket are complete, and start what can start."""
         self._completed.add(number)
         while not self._waits and self._started in self._completed:
             self._start_next(force_all_reduce)

@@ -243,7 +243,6 @@ class MainGradUpdate:
 
     @cached_property
     def _owned(self) -> list[list[torch.nn.Parameter]]:
-        """By module, the parameters whose entries this rank counts."""
         return [
             [p for p in module.parameters() if p.requires_grad and module.ownership.owns(p)]
             for module, _ in self._modules

@@ -224,7 +224,6 @@ def check_tag_room(pipeline: PipelinePlan) -> None:
 
 
 def _edges_of(bridge: DisjointBridge, pipeline: PipelinePlan) -> tuple[StageEdge, ...]:
-    """Return the edges that a bridge crosses, one for every set of ranks with its source."""
     graph = pipeline.graph
     ends = bridge.source, bridge.destination
     modules = [stage.module for stage in graph.stages]

@@ -97,7 +97,6 @@ class StageExecutor:
 
     @cached_property
     def _modules(self) -> Mapping[str, ModuleDataParallel]:
-        """The modules of this rank, listed once."""
         return self.model.modules()
 
     def state(self, stage: int, microbatch: int) -> Microbatch | None:
@@ -222,7 +221,6 @@ class StageExecutor:
             self._stages[action.stage].take_batch(action.microbatch, batch)
 
     def _slice(self, action: Action) -> None:
-        """Cut out the samples of every module, and note which encoders have none."""
         assert action.microbatch is not None
         loaded = self._loaded[action.microbatch]
         for index, stage in self._stages.items():
@@ -271,7 +269,6 @@ class StageExecutor:
             self._loss(action)
 
     def _gather(self, action: Action) -> None:
-        """Bring the output of an encoder to the ranks whose samples it is of."""
         edge, microbatch = self._place(action)
         if edge.modality not in self.model.bridges:
             self._send_rows(edge, microbatch)
@@ -300,7 +297,6 @@ class StageExecutor:
         )
 
     def _send_rows(self, edge: StageEdge, microbatch: int) -> None:
-        """Send the output of an encoder on this rank; receive on the ranks that it feeds."""
         output = self._stages[edge.source].in_flight[microbatch].output
         assert output is not None
         message = StageMessage([output.tensor.detach(), *output.integers], output.counts)
@@ -345,7 +341,6 @@ class StageExecutor:
         stage.take_gradient(microbatch, stage.stage.whole_of(edge.index, message.rows[0]))
 
     def _scatter(self, action: Action) -> None:
-        """Return the gradient of an encoder's output to the ranks that computed it."""
         edge, microbatch = self._place(action)
         if edge.modality not in self.model.bridges:
             self._return_gradient(edge, microbatch)

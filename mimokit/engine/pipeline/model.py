@@ -203,7 +203,6 @@ def rank_model_of(provided: MimoModelProviderResult, code: UserCode = NO_CODE) -
 
 
 def _columns(config: MimoParallelismConfig, graph: StageGraph, stage: int) -> dict[int, slice]:
-    """Return edge -> the columns of a stage's rows that cross it, where receivers take others."""
     own = receiver_columns(config, graph.stages[stage].module)
     receivers = {e.index: graph.stages[e.destination].module for e in graph.outgoing[stage]}
     return {edge: own[receiver] for edge, receiver in receivers.items() if receiver in own}
@@ -216,7 +215,6 @@ def _stage(
     model: SeededMimoModel,
     code: UserCode,
 ) -> ModuleStage:
-    """Return a stage of this rank around its wrapped module."""
     name, graph = stage.module, plan.program.graph
     first, last = stage.place == 0, stage.place == graph.stage(name, -1).place
     wrapped = dict(model.parts())[name]

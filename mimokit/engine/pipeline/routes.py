@@ -61,12 +61,10 @@ class _KeptMessage:
         return [torch.empty_like(piece, device="meta") for piece in self.pieces]
 
     def take(self, places: Sequence[torch.Tensor]) -> None:
-        """Copy the tensors into the given ones."""
         for place, piece in zip(places, self.pieces, strict=True):
             place.copy_(piece)
 
     def wait(self) -> None:
-        """Call the listeners."""
         tensors = (self.ahead, *self.pieces)
         self.mailbox.notify(SeenMessage(False, self.rank, self.tag, tensors))
 
@@ -175,7 +173,6 @@ class RouteCommunicator:
         return StageMessage(rows, per_sample)
 
     def _spans(self, samples: SampleRange, per_sample: Sequence[Sequence[int]]) -> list[RowRange]:
-        """Return the range of rows of some samples, per kind."""
         own = self._taken[self._rank]
         return [row_range(samples, own, numbers) for numbers in per_sample]
 
@@ -205,12 +202,10 @@ class RouteCommunicator:
             return gather_uneven(received, sizes, self._group).T
 
     def _part(self, rank: int) -> SampleRange:
-        """Return the samples whose rows a rank receives from other modules."""
         transfers = [t for t in self._route.transfers if t.destination_rank == rank]
         return transfers[0].start, transfers[-1].stop
 
     def _share(self, rows: Sequence[torch.Tensor], counts: torch.Tensor) -> None:
-        """Share the received rows within the group."""
         if self._group is None:
             return
         with self._mailbox.times.part(StepPart.GROUP):
@@ -234,7 +229,6 @@ class RouteCommunicator:
             gather_in_place(kind, [stop - start for start, stop in spans], self._group)
 
     def _from_leader(self) -> tuple[list[torch.Tensor], torch.Tensor]:
-        """Receive the rows from the leader of the group."""
         start, stop = self._taken[self._rank]
         about = room_for_header(self._kinds * (stop - start))
         leader = next(r for r in self._members if self._receives(r))
@@ -251,11 +245,6 @@ class RouteCommunicator:
 
 
 def _same_kind(described: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return the first of some tensors after checking that all have its width and type.
-
-    Raises:
-        ValueError: one of them differs.
-    """
     first = described[0]
     for tensor in described[1:]:
         if tensor.shape[1:] != first.shape[1:] or tensor.dtype != first.dtype:

@@ -132,7 +132,6 @@ class EncoderStage(ModuleStage):
         return self._project(self._encoder(**tensors)), items, sizes
 
     def _run_part(self, given: StageInput) -> tuple[torch.Tensor, list[int], torch.Tensor | None]:
-        """Run the part of this stage; return hidden states or rows, items, sizes of items."""
         hidden, items, sizes = self._take(given)
         hidden = self._encoder.run_layers(hidden, sizes)
         return self._rows(hidden, sizes) if self.last else hidden, items, sizes
@@ -169,7 +168,6 @@ class EncoderStage(ModuleStage):
         return alike_on_contexts(rows, self.wrapped.ownership.groups.cp)
 
     def _counts(self, items: list[int], sizes: torch.Tensor | None) -> list[int]:
-        """Return the rows of every sample."""
         inputs: Batch = {ITEMS: torch.tensor(items, dtype=torch.int64)}
         if sizes is not None:
             inputs[self._kind.name] = {ITEM_TOKENS: self._encoder.token_grids(sizes).prod(1)}
@@ -194,7 +192,6 @@ class EncoderStage(ModuleStage):
         return self._inputs(given)[0] if self.first else next(iter(given.counts.values()))[0]
 
     def _inputs(self, given: StageInput) -> tuple[list[int], Mapping[str, torch.Tensor] | None]:
-        """Return items per sample, and the tensors of all items if there are any."""
         assert given.batch is not None
         inputs = (given.batch.get("modality_inputs") or {}).get(self.name)
         if inputs is None:
@@ -377,11 +374,6 @@ class ModalityStage(ModuleStage):
         return StageOutput(rows, [counts, items], (self._grids(inputs or {}, sum(items)),))
 
     def _rows_of(self, inputs: Mapping[str, Any], number: int) -> torch.Tensor:
-        """Return so many rows of all items.
-
-        Raises:
-            ValueError: the modality returns others.
-        """
         if not number:
             return self._no_rows(inputs)
         modality = self.wrapped.module
@@ -441,12 +433,9 @@ def values_on_rank(model: GPTModel, output: StageOutput, values: torch.Tensor) -
 
 
 class _LogitsStage(ModuleStage):
-    """A stage of a module that ends in logits and computes a loss."""
-
     _loss_func: OwnLoss | None = None
 
     def loss(self, output: StageOutput, batch: Batch | None) -> tuple[torch.Tensor, float] | None:
-        """Return the loss on the last stage."""
         if output.logits is None or batch is None:
             return None
         losses, loss_mask = self._losses(output, output.logits, *self._targets(batch))
@@ -471,15 +460,12 @@ class _LogitsStage(ModuleStage):
         return vocab_parallel_cross_entropy(logits, labels, group), loss_mask
 
     def _cut_of(self, row: SampleRow | None = None) -> SequenceCut:
-        """Return how the ranks of the module share the tokens of samples."""
         return SequenceCut.of(self.wrapped.module, None if row is None else row.lengths)
 
     def _rows(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return rows of another module, of which each rank of this one uses a part."""
         return for_all_ranks(rows, self.wrapped.module.pg_collection.cp)
 
     def _mask(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return the causal mask of all tokens, for hidden states of this rank."""
         return causal_mask(hidden.shape[0] * self._cut_of().parts, hidden.device)
 
     def whole_logits(self, output: StageOutput, batch: Batch) -> torch.Tensor:
@@ -494,7 +480,6 @@ class _LogitsStage(ModuleStage):
         return batch["labels"], batch["loss_mask"]
 
     def tokens(self, output: StageOutput, batch: Batch | None) -> int:
-        """Count the tokens of the samples."""
         if output.row is not None:
             return sum(output.row.lengths) if self.last else 0
         return int(batch["input_ids"].numel()) if self.last and batch is not None else 0
@@ -509,7 +494,6 @@ def _by_sample(hidden: torch.Tensor, row: SampleRow | None, batch: Batch) -> tor
 
 
 def _laid(packed: Packed, row: SampleRow) -> Packed:
-    """Put samples in a row of as many tokens as they need."""
     hidden = row.lay(packed.hidden.transpose(0, 1))[:, None]
     positions = packed.position_ids
     if positions is not None:  # [3, samples, tokens]
@@ -631,7 +615,6 @@ class LanguageStage(_LogitsStage):
         )
 
     def _all_ids(self, batch: Batch | None, row: SampleRow | None) -> torch.Tensor | None:
-        """Return the ids of all tokens where further ones are predicted, in a row if they are."""
         if batch is None or not predicts_further(self._part):
             return None
         lengths = sample_lengths(batch, self._model.special_token_ids.values())
@@ -639,14 +622,12 @@ class LanguageStage(_LogitsStage):
         return ids if row is None else row.lay(ids)[None]
 
     def _rows_of_samples(self, batch: Batch) -> list[int]:
-        """Return how many tokens of every sample the modules behind take."""
         if self._feeds_rows:
             return sample_lengths(batch, self._model.special_token_ids.values())
         samples, tokens = batch["input_ids"].shape
         return [tokens] * samples
 
     def _lengths(self, given: StageInput) -> list[int] | None:
-        """Return the tokens of the samples without padding, if stages have to know them."""
         if not self._with_lengths:
             return None
         if self.first:
@@ -657,7 +638,6 @@ class LanguageStage(_LogitsStage):
         return lengths
 
     def _pack(self, batch: Batch, given: StageInput) -> Packed:
-        """Pack words and the rows of all modules that are present in this micro-batch."""
         ids, special = batch["input_ids"], self._model.special_token_ids
         check_words(ids, list(special.values()), self._part.vocab_size)
         branches, grids = {}, {}
@@ -702,7 +682,6 @@ class LanguageStage(_LogitsStage):
         return (assemble(ids, special, words, branches).hidden[..., :width], *positions)
 
     def _width_of(self, edge: int) -> int:
-        """Return the numbers of a row or a token that comes over an edge."""
         inner = self._inner_layers.get(self._modalities.get(edge, ""), 0)
         return int(self.wrapped.module.config.hidden_size) * (1 + inner)
 

@@ -132,14 +132,12 @@ class InputWatch:
 
 
 def _items_first(tensors: Inputs, name: str) -> torch.Tensor:
-    """Return the tensor with a row per item or patch."""
     tensor = tensors[name]
     of_samples = name == "hidden_states" and GRID not in tensors
     return tensor.transpose(0, 1) if of_samples else tensor
 
 
 def _items_per_sample(tensors: Inputs, items: Any, name: str) -> list[int]:
-    """Return the rows of every sample."""
     counts: list[int] = torch.as_tensor(items).tolist()
     if name != "hidden_states":
         return counts

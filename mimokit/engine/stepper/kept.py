@@ -114,7 +114,6 @@ class KeptTensors:
     def _rows_per_sample(
         self, number: int, array: NDArray[Any], samples: TensorSamples | None
     ) -> list[int] | None:
-        """Return the rows of every sample, where each item of a module has equally many."""
         if samples is None or not array.ndim:
             return None
         inputs = f"modality_inputs.{samples.module}."

@@ -77,7 +77,6 @@ class Watcher:
             self.note(piece, CrossingRows(copied(rows), copied(held.tensor), held.first))
 
     def _crossing(self, model: RankModel, message: SeenMessage) -> Crossing:
-        """Return the planned crossing of a message, or one without samples if there is none."""
         tag, pipeline = message.tag, model.program
         kind = StepKind.SEND_BACKWARD if tag.direction else StepKind.SEND_FORWARD
         edge = pipeline.graph.edges[tag.edge]
@@ -92,7 +91,6 @@ class Watcher:
         return Crossing(source, destination, bool(tag.direction), tag.microbatch, *ends, 0, 0)
 
     def _held(self, model: RankModel, message: SeenMessage, crossing: Crossing) -> _HeldRows | None:
-        """Return this rank's tensor with the samples of a crossing."""
         edges, end = model.program.graph.edges, "destination" if crossing.backward else "source"
         edge = edges[message.tag.edge]
         if getattr(edge, end) not in model.stages:  # a tag has the edge of the first set of ranks
@@ -137,7 +135,6 @@ class _HeldRows:
 def _rows_of(
     model: RankModel, message: SeenMessage, crossing: Crossing
 ) -> tuple[torch.Tensor, list[int]]:
-    """Return the rows of a message, and the number of rows per sample where it is known."""
     if crossing.source == crossing.destination:
         rows, *others = message.tensors
         return rows, others[-message.counts].tolist() if message.counts else []
@@ -153,8 +150,6 @@ def _rows_of(
 
 
 class _BridgeWatch:
-    """Records the calls of one bridge between modules on the same ranks."""
-
     def __init__(self, watcher: Watcher, bridge: ColocatedBridgeCommunicator) -> None:
         self._watcher = watcher
         self._bridge = bridge
@@ -211,7 +206,6 @@ class _BridgeWatch:
         return range(*self._watcher._model.plan.batch.modules[module].samples[self._watcher._rank])
 
     def _base(self) -> int:
-        """Return the first sample of the gather group."""
         plan = self._bridge.plan
         return min(self._held_by(plan.source).start, self._held_by(plan.destination).start)
 
@@ -233,7 +227,6 @@ class _BridgeEnd:
         self._counts = counts if sum(counts) == len(rows) else None
 
     def of(self, samples: range) -> tuple[torch.Tensor, int]:
-        """Return the rows of some samples, and the first of them; all rows if it is not known."""
         if self._counts is None:
             return self.rows, 0
         place = samples.start - self._samples.start
@@ -241,7 +234,6 @@ class _BridgeEnd:
         return self.rows.narrow(0, first, sum(self._counts[place : place + len(samples)])), first
 
     def prints(self, samples: range) -> tuple[str, ...]:
-        """Return a fingerprint for each of some samples."""
         return tuple(print_of(self.of(range(n, n + 1))[0]) for n in samples)
 
 

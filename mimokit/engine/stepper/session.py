@@ -153,7 +153,6 @@ class RankSession:
 
     @contextmanager
     def _watched(self, planned: PlannedStep) -> Iterator[None]:
-        """Note inputs of encoders, and what takes place inside the step."""
         self._inputs, self._inside = [], {}
         watch = self._input_watch
         if watch is not None and planned.name == StepKind.FORWARD:

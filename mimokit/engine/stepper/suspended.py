@@ -83,7 +83,6 @@ def _parts(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _is_open(value: Any) -> bool:
-    """Whether a value is a dataclass to search."""
     ours = type(value).__module__.startswith(WALKED)
     return ours and is_dataclass(value) and not hasattr(value, "plan")
 
@@ -129,7 +128,6 @@ def located(file: str, number: int, lines: Sequence[str] = ()) -> str:
 
 
 def _block(code: CodeType, line: int) -> str:
-    """Return the statements after a line, up to the next yield or the end of the function."""
     source = linecache.getlines(code.co_filename)
     function = _function_at(code, line)
     if function is None:  # the file has been edited since it was imported

@@ -114,7 +114,6 @@ def testable(held_out: int, batch_size: int) -> int:
 def _answers(
     predicted: torch.Tensor, mask: torch.Tensor, numbers: Sequence[int]
 ) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Yield the numbers of the first samples that have answers, and the predicted tokens."""
     for number, tokens, asked in zip(numbers, predicted, mask > 0, strict=False):
         if asked.any():
             yield number, tuple(tokens[asked].tolist())

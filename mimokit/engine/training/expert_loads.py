@@ -17,8 +17,6 @@ from mimokit.samples import ModuleSample, StepSample, expert_column
 
 @dataclass(frozen=True)
 class _Mixture:
-    """The experts of a module, and the routers of the layers on this rank."""
-
     layers: int
     dense_layers: int
     experts: int

@@ -84,7 +84,6 @@ def health_sample(model: RankModel, iteration: int, collectives: CollectiveCount
 
 
 def _held(model: RankModel) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the parameters of this rank; the name of a shard says which one it is."""
     for module, wrapped in model.modules().items():
         for path, parameter in named_parameters(wrapped.module).items():
             part, shard = "", state_shard(parameter)

@@ -129,7 +129,6 @@ def state_bytes(
 
 
 def _apart(copies: Iterable[torch.Tensor], weights: Iterable[torch.Tensor]) -> Iterator[Any]:
-    """Yield the copies that are not parts of weights."""
     storages = {on_rank(weight).untyped_storage().data_ptr() for weight in weights}
     yield from (c for c in copies if c.untyped_storage().data_ptr() not in storages)
 

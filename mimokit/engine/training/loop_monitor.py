@@ -113,7 +113,6 @@ class LoopMonitor(PerformanceMonitor):
             )
 
     def _spans(self, end: float) -> Iterator[tuple[float, float]]:
-        """Yield when each step of a schedule began and ended so far."""
         moments = [*(seconds_at(mark) for _, mark in self._begun), end]
         for (meeting, _), (moment, stop) in zip(self._begun, pairwise(moments), strict=True):
             if meeting != NO_STEP:

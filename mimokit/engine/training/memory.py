@@ -116,7 +116,6 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def _read(path: str) -> bytes | None:
-    """Return the content of a small file of the kernel, None if there is none."""
     try:
         with Path(path).open("rb", buffering=0) as file:
             return file.read(_STATM_BYTES)
@@ -125,7 +124,6 @@ def _read(path: str) -> bytes | None:
 
 
 def _write(path: str, content: bytes) -> bool:
-    """Write a small file of the kernel; return whether that is allowed."""
     try:
         with Path(path).open("wb", buffering=0) as file:
             file.write(content)

@@ -218,7 +218,6 @@ class PerformanceMonitor:
     def _achieved(
         self, tokens: Mapping[str, int], seconds: float
     ) -> tuple[float | None, float | None]:
-        """Return the FLOP/s of this rank, and the share that all ranks reach of their peak."""
         flops, peak = self._watched.flops, self._watched.peak_flops
         if flops is None:
             return None, None
@@ -273,7 +272,6 @@ def watch(model: RankModel, config: ExperimentConfig, peak_flops: float | None) 
 
 
 def _over_ranks(peak: float | None) -> float | None:
-    """Return the sum over all ranks, None if one of them is not known."""
     own = math.nan if peak is None else peak
     total = torch.tensor(own, dtype=torch.float64, device=rank_device())
     dist.all_reduce(total)

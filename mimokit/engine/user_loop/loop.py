@@ -120,11 +120,6 @@ def _watched(
     num_microbatches: int,
     observe: Observer | None,
 ) -> list[MicrobatchLoss]:
-    """Run the steps; who watches the loop on this rank sees them.
-
-    Raises:
-        GradientOrderError: the gradients of the last step are still in the buffers.
-    """
     for module in model.modules().values():
         module.gradient_order.begin_micro_batches()
     watcher = loop_watcher()

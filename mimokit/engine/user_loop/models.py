@@ -157,7 +157,6 @@ class SharedRanksModel(MimoModelOnRank):
     def _encode(
         self, edge: StageEdge, inputs: Mapping[str, Batch], given: Mapping[int, StageInput]
     ) -> None:
-        """Encode and let the rows cross, if some sample of the gather group has items."""
         name, bridge = edge.modality, self.laid_out.bridges[edge.modality]
         source, target = given[edge.source], given[edge.destination]
         own = self._rows(name, inputs, source)
@@ -191,7 +190,6 @@ class SharedRanksModel(MimoModelOnRank):
             target.counts[edge.index], target.integers[edge.index] = [here, items], (grids,)
 
     def _rows(self, name: str, inputs: Mapping[str, Batch], given: StageInput) -> list[int] | None:
-        """Return the rows of the samples of an encoder on this rank; None if it has no inputs."""
         if name in self.laid_out.tokens_per_item:
             of_module = inputs.get(name)
             if of_module is None:
@@ -203,7 +201,6 @@ class SharedRanksModel(MimoModelOnRank):
         return [sum(of_sample) for of_sample in zip([0] * (stop - start), *crossed, strict=True)]
 
     def _placeholders(self, name: str, ids: torch.Tensor) -> list[int]:
-        """Return how many tokens of each sample stand for rows of an encoder."""
         tokens, before = self.laid_out.special_token_ids, upstream(self.laid_out.topology, name)
         # On shared ranks there is one path.
         (token,) = next(tokens[encoder] for encoder in tokens if encoder in {name, *before})

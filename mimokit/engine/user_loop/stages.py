@@ -213,11 +213,6 @@ class UserStageOfPipeline(UserStage):
         return computed if self.ends else replace(computed, tensor=self._sent(computed.tensor))
 
     def _sent(self, computed: torch.Tensor) -> torch.Tensor:
-        """Return what the next stage takes.
-
-        Raises:
-            ForwardStepError: it is not as the next stage expects it.
-        """
         if isinstance(self._output, torch.Tensor) and self._output.shape == computed.shape:
             return self._output
         output = self._output

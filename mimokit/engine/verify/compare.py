@@ -106,7 +106,6 @@ def compare_on_rank(
 
 
 def _check_parameters(state: TrainingState, expected: OracleStep) -> None:
-    """Reject a layout whose ranks do not have all parameters of the oracle."""
     names = {name: list(named_parameters(m.module)) for name, m in state.model.modules().items()}
     by_rank: list[dict[str, list[str]]] = gather_json(names)
     for module, whole in expected.weights.items():
@@ -226,7 +225,6 @@ def _noise_of(expected: OracleStep, rounded: OracleStep) -> Noise:
 def _most(
     found: Tensors, whole: Tensors, scales: Mapping[str, float], rounding: float = 0.0
 ) -> float:
-    """Return the largest difference of a whole module in terms of the scale of each tensor."""
     differences = (
         _relative(found[name], one, scales[name], rounding) for name, one in whole.items()
     )

@@ -319,7 +319,6 @@ class OneProcess:
                 parameter.grad = None
 
     def _stepped(self) -> list[torch.nn.Parameter]:
-        """Return what the optimizer steps."""
         return [self._copies.get(p, p) for p in self.model.trained()]
 
     def norm(self) -> float:
@@ -364,7 +363,6 @@ class OneProcess:
                     yield name, path, parameter, self._copies.get(parameter, parameter)
 
     def _weights(self) -> dict[str, dict[str, torch.nn.Parameter]]:
-        """Return module -> parameter -> its weight in the most bits that there are of it."""
         return {
             name: {path: self._copies.get(p, p) for path, p in module.named_parameters()}
             for name, module in self.model.parts()
@@ -392,7 +390,6 @@ class OneProcess:
         )
 
     def _groups(self, networks: Mapping[str, ModuleArchitecture]) -> list[dict[str, Any]]:
-        """Return what is stepped of each module, with what its section says."""
         groups = []
         for name, module in self.model.parts():
             section = networks[name].optimizer or ModuleOptimizerConfig()

@@ -136,8 +136,6 @@ def _train(
 
 
 class _AskedFor(Dataset[Any]):
-    """A data set that notes which samples it is asked for."""
-
     def __init__(self, dataset: Any, asked: list[int]) -> None:
         self._dataset, self._asked = dataset, asked
 
@@ -189,7 +187,6 @@ def _gathered(parameter: torch.nn.Parameter, values: torch.Tensor) -> torch.Tens
 
 
 def _digests(state: TrainingState) -> dict[str, str]:
-    """Return digests of random states; of a module with its tensor parallel rank in the name."""
     places = {n: m.ownership.groups.tp.rank() for n, m in state.model.modules().items()}
     digests = {}
     for name, value in random_states().items():

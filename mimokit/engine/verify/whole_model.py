@@ -88,8 +88,6 @@ class WholeModel(torch.nn.Module):
             module.forward = self._with_rows(name, module.forward)
 
     def _with_rows(self, name: str, forward: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the forward of a module that draws for the samples of the micro-batch."""
-
         def drawn(*given: Any, **named: Any) -> Any:
             rows = mask_rows(self.step, self.samples, self._items.get(name))
             encodes = name in self.modality_submodules or name in self._images
@@ -147,7 +145,6 @@ class WholeModel(torch.nn.Module):
         return hidden
 
     def _add_images(self, name: str, hidden: torch.Tensor, batch: Batch) -> None:
-        """Add the loss of a decoder of images or sound to `further_loss`."""
         made = self._images[name]
         inputs = (batch.get("modality_inputs") or {}).get(made.encoder)
         if inputs is None or not int(inputs[ITEMS].sum()):
@@ -178,7 +175,6 @@ class WholeModel(torch.nn.Module):
         self.further_loss = self.further_loss + made.weight * errors.mean(1).sum()
 
     def _rows_in(self, batch: Batch, sample: int, encoder: str, each: int) -> int:
-        """Return the rows of an encoder in a sample, `each` of an item if the batch is silent."""
         inputs = (batch.get("modality_inputs") or {}).get(encoder)
         if inputs is None:
             return 0
@@ -237,13 +233,11 @@ class WholeModel(torch.nn.Module):
         return (logits if labels is None else _losses(logits, labels)), loss_mask
 
     def _real(self, ids: torch.Tensor) -> torch.Tensor:
-        """Return the ids of tokens, 0 for padding."""
         return ids if self._lengths is None else without_padding(ids, self._lengths)
 
     def _loss_further(
         self, further: Sequence[torch.Tensor], labels: torch.Tensor, loss_mask: torch.Tensor
     ) -> torch.Tensor | float:
-        """Return the weighted loss of tokens further on: layer k predicts the label k later."""
         total: torch.Tensor | float = 0.0
         for later, logits in enumerate(further, 1):
             losses = _losses(logits[:, :-later, : self._words or None], labels[:, later:])
@@ -252,7 +246,6 @@ class WholeModel(torch.nn.Module):
         return total
 
     def _with_items(self, modality_inputs: Mapping[str, Batch]) -> dict[str, Batch]:
-        """Return the inputs of modules with items, by the names of Megatron's encoders."""
         named: dict[str, Batch] = {}
         self._items = {name: inputs[ITEMS].tolist() for name, inputs in modality_inputs.items()}
         for module, inputs in modality_inputs.items():
@@ -263,10 +256,6 @@ class WholeModel(torch.nn.Module):
         return named
 
     def _behind_adapters(self, inputs: Mapping[str, Batch]) -> dict[str, Batch]:
-        """Run the encoders that feed adapters; return the inputs of those that feed words.
-
-        Of one that feeds both they are its rows.
-        """
         ready, whole = dict(inputs), dict[str, tuple[torch.Tensor, list[int]]]()
         for adapter, feeders in self._adapters.items():
             parts: list[list[torch.Tensor]] = [[] for _ in self.samples]
@@ -289,14 +278,12 @@ class WholeModel(torch.nn.Module):
         return ready
 
     def _rows_of_items(self, encoder: str, tensors: Batch) -> tuple[torch.Tensor, list[int]]:
-        """Run an encoder; return the rows of all items, and how many each has."""
         modality: Any = self.modality_submodules[encoder]
         rows, items = modality(encoder_inputs=tensors), sum(self._items[encoder])
         tokens = item_tokens(tensors)
         return rows, [len(rows) // items] * items if tokens is None else tokens.tolist()
 
     def _rows_for(self, receiver: str, encoder: str, rows: torch.Tensor) -> Any:
-        """Return the columns of an encoder's rows for one of the modules that it feeds."""
         columns = self._columns.get(encoder)
         return rows if columns is None else rows[..., columns[receiver]]
 
@@ -305,12 +292,10 @@ class _GivenRows(torch.nn.Module):
     """Stands in Megatron's model for an encoder that has run already."""
 
     def forward(self, encoder_inputs: torch.Tensor) -> torch.Tensor:
-        """Return the rows, which it is given as its inputs."""
         return encoder_inputs
 
 
 def _of_items(items: Iterable[torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return the inputs of an adapter, from the rows of every item."""
     rows = list(items)
     each = torch.tensor([len(own) for own in rows], device=rows[0].device)
     return {"rows": torch.cat(rows), GRID: rows_alone(each), ITEM_TOKENS: each}

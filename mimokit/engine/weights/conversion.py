@@ -146,7 +146,6 @@ def _shapes(weights: WeightDirectory, names: Iterable[str]) -> Shapes:
 
 
 def _files(weights: WeightDirectory, most: int | None) -> dict[str, list[str]]:
-    """Return file -> tensors: the files as they were, or filled one by one up to a size."""
     if most is None:
         files: dict[str, list[str]] = {}
         for name, tensor in weights.tensors.items():
@@ -169,7 +168,6 @@ def _files(weights: WeightDirectory, most: int | None) -> dict[str, list[str]]:
 
 
 def _index_metadata(source: Path) -> Mapping[str, Any]:
-    """Return the metadata of the index that weights have, or had before they were converted."""
     for file, key in ((LAYOUT, "index_metadata"), (INDEX, "metadata")):
         if os.path.exists(source / file):
             metadata = read_json(source / file, 2**26).get(key)
@@ -178,7 +176,6 @@ def _index_metadata(source: Path) -> Mapping[str, Any]:
 
 
 def _copy_others(source: Path, folder: Path) -> None:
-    """Copy config, tokenizer and the like."""
     for file in sorted(source.iterdir()):
         if file.is_file() and file.name not in (LAYOUT, INDEX) and file.suffix not in _NOT_COPIED:
             shutil.copy(file, folder / file.name)

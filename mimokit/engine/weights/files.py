@@ -147,7 +147,6 @@ class LayoutTensors:
     def _parts(
         self, tensor: str, rows: Span, columns: Span | None
     ) -> Iterator[tuple[int, int, torch.Tensor]]:
-        """Yield the parts of a block with the row and column of the block where they begin."""
         shape = self._tensors[tensor].shape
         width = (0, shape[1]) if len(shape) > 1 else (0, 1)
         wanted = columns or width
@@ -160,7 +159,6 @@ class LayoutTensors:
                 yield tall[0] - rows[0], wide[0] - wanted[0], part
 
     def _checked(self, holders: list[Holder], rows: Span, columns: Span | None) -> torch.Tensor:
-        """Return a region from its first holder; the others must have the same bits."""
         first, *others = holders
         region = self._read(first, rows, columns)
         for other in others:
@@ -175,7 +173,6 @@ class LayoutTensors:
         return region
 
     def _read(self, holder: Holder, rows: Span, columns: Span | None) -> torch.Tensor:
-        """Return rows and columns of a tensor from the parameter that contains them."""
         piece, files = holder.piece, self._files[holder.rank]
         shape = self._tensors[piece.tensor].shape
         if len(holder.shape) != len(shape):  # the same entries in the same order
@@ -204,7 +201,6 @@ def _moved(span: Span, offset: int) -> Span:
 
 
 def _same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:
-    """Whether two tensors are alike, NaN and the sign of zero included."""
     return torch.equal(*(one.contiguous().view(torch.uint8) for one in (first, second)))
 
 

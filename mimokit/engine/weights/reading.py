@@ -99,7 +99,6 @@ def fill_parameter(target: torch.Tensor, planned: PlannedParameter, source: Tens
 
 
 def _copy(target: torch.Tensor, piece: Piece, source: TensorSource) -> int:
-    """Copy one block; returns its entries."""
     block = source.block(piece.tensor, piece.rows, piece.columns)
     if piece.transposed:
         block = block.T

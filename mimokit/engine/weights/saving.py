@@ -56,8 +56,6 @@ def write_rank(
 
 
 class _TrainedTensors:
-    """The tensors of weights, those of trained modules from the files of their ranks."""
-
     def __init__(self, layouts: list[ConvertedWeights], others: TensorSource) -> None:
         self._others = others
         self._sources = [LayoutTensors(layout) for layout in layouts]
@@ -69,11 +67,9 @@ class _TrainedTensors:
         }
 
     def block(self, tensor: str, rows: Span, columns: Span | None) -> torch.Tensor:
-        """Return rows and columns of a tensor; None for all columns."""
         return self._places.get(tensor, self._others).block(tensor, rows, columns)
 
     def close(self) -> None:
-        """Give the memory maps of the ranks' files back."""
         for source in self._sources:
             source.close()
 
@@ -101,7 +97,6 @@ def finish(directory: Path, folders: Mapping[str, Mapping[str, WeightPlanner]]) 
 
 
 def _write(target: Path, ranks: Path, planners: Mapping[str, WeightPlanner]) -> None:
-    """Write the weights of some modules, which started from one directory."""
     layouts = []
     for name, planner in planners.items():
         stored = replace(planner.stored, directory=ranks / name)

@@ -55,13 +55,11 @@ def lines_of_step(plan: LayoutPlan) -> Mapping[tuple[str, str], str]:
 
 
 def _line_of(function: Any) -> str:
-    """Return where a function is, not what decorates it."""
     code = inspect.unwrap(function).__code__
     return f"{_short(code.co_filename)}:{code.co_firstlineno}"
 
 
 def _short(path: str) -> str:
-    """Return a path from the name of its package on, or the whole path of a user's file."""
     for root, package in (("/site-packages/", ""), ("/mimokit/", "mimokit/")):
         before, _, after = path.replace("\\", "/").rpartition(root)
         if before:

@@ -176,7 +176,6 @@ def _record(
     recorder: Recorder, module: str, operation: str, phase: SeamPhase, places: RowPlaces | None,
     columns: Columns, share: str, tensor: torch.Tensor,
 ) -> None:  # fmt: skip
-    """Record a tensor of which each row is a token, if its places are known."""
     width = tensor.shape[-1]
     if places is None or not len(places.rows) or tensor.numel() != width * len(places.rows):
         return

@@ -49,7 +49,6 @@ def hook_module(recorder: Recorder, name: str, module: torch.nn.Module) -> None:
 
 
 def _cut_of(owner: torch.nn.Module) -> SequenceCut | None:
-    """Return how ranks share the positions of a module with layers; None: it has none."""
     if isinstance(owner, GPTModel):
         return SequenceCut(owner.config, owner.pg_collection, causal=True)
     if isinstance(owner, Encoder) and not owner.shares_items:
@@ -59,14 +58,11 @@ def _cut_of(owner: torch.nn.Module) -> SequenceCut | None:
 
 @dataclass(frozen=True)
 class _LayerRows:
-    """The places of the hidden states of a rank, and those inside of its matrices."""
-
     between: RowPlaces
     inside: RowPlaces
     batch: int
 
     def of(self, tensor: torch.Tensor) -> RowPlaces | None:
-        """Return the places of a tensor [positions, batch, …], by its first dimension."""
         for places in (self.between, self.inside):
             if len(tensor) * self.batch == len(places.rows):
                 return places
@@ -89,7 +85,6 @@ class _Layers:
     held: dict[bytes, _LayerRows | None] = field(default_factory=dict)
 
     def hook(self, prefix: str, owner: torch.nn.Module) -> None:
-        """Hook every operation that is known."""
         parts = modules_of_whole(owner)
         for path, part in parts.items():
             operation = f"{prefix}{path}"
@@ -155,7 +150,6 @@ class _Layers:
         part.register_forward_hook(behind, with_kwargs=True)
 
     def _begin(self, operation: str, layer: Any, args: Any, named: Any) -> None:
-        """Record the input of a layer, which another rank may have computed, and its gradient."""
         hidden = named.get("hidden_states", args[0] if args else None)
         held = self._note(hidden, in_row=named.get("packed_seq_params") is not None)
         if held is not None:
@@ -164,7 +158,6 @@ class _Layers:
             self._backward(operation, hidden, held, None)
 
     def _end(self, operation: str, layer: Any, args: Any, output: Any) -> None:
-        """Record the output of a layer, and the gradient that arrives at it."""
         held, tensor, width = self._now(), _first(output), layer.config.hidden_size
         if held is None:
             return
@@ -194,7 +187,6 @@ class _Layers:
         columns: Columns,
         tensor: torch.Tensor,
     ) -> None:
-        """Record a tensor, unless it has other rows than the samples."""
         places = held.of(tensor)
         if places is not None:
             self.recorder.tensor(self.name, operation, phase, tensor, places, columns)
@@ -217,12 +209,10 @@ class _Layers:
         return held
 
     def _between(self) -> RowPlaces | None:
-        """Return the places of the hidden states between matrices of what is computed now."""
         held = self._now()
         return None if held is None else held.between
 
     def _now(self) -> _LayerRows | None:
-        """Return the places of what is computed at the moment, or computed again."""
         computed = rows_computed()
         return None if computed is None else self.held.get(_samples(computed))
 
@@ -236,19 +226,16 @@ def _first(output: Any) -> torch.Tensor:
 
 
 def _whole(named: dict[str, Any]) -> Columns:
-    """Return the columns of what every rank has whole."""
     return None
 
 
 def _rows_of_weight(part: Any) -> Share:
-    """Return the share of the output of a matrix of which a rank has rows."""
     return lambda named: columns_of(
         part.weight if named.get("weight") is None else named["weight"], 0
     )
 
 
 def _columns_of_weight(part: Any) -> Share:
-    """Return the share of the input of a matrix of which a rank has columns."""
     return lambda named: columns_of(part.weight, 1)
 
 

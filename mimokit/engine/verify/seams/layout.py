@@ -84,13 +84,10 @@ def record_layout(
 
 @dataclass(frozen=True)
 class _Parameters:
-    """Records gradients and weights between the steps of an update."""
-
     recorder: Recorder
     state: TrainingState
 
     def observe(self, step: Step) -> None:
-        """Record what the step before this one has left."""
         if step.name == StepKind.GRAD_SYNC:
             self._accumulated()
         elif step.name == StepKind.OPTIMIZER:

@@ -97,7 +97,6 @@ def _watch_model(recorder: Recorder, model: WholeModel) -> None:
 def _with_lengths(
     recorder: Recorder, model: WholeModel, placeholders: Sequence[int]
 ) -> Callable[[Batch], tuple[torch.Tensor, float]]:
-    """Return the loss of a model that notes which tokens of its samples are padding."""
     loss_sum = model.loss_sum
 
     def noted(batch: Batch) -> tuple[torch.Tensor, float]:
@@ -111,8 +110,6 @@ def _with_lengths(
 def _with_rows(
     recorder: Recorder, model: WholeModel, name: str, forward: Any, projector: ProjectorHooks
 ) -> Any:
-    """Return the forward of an encoder that records the rows that it gives."""
-
     def watched(*given: Any, **named: Any) -> Any:
         rows = forward(*given, **named)
         items = model.items_of(name)
@@ -152,14 +149,12 @@ class _Hidden:
         self._taken: torch.Tensor | None = None
 
     def of_decoder(self, name: str, hidden: torch.Tensor) -> torch.Tensor:
-        """Return the view of the hidden states that a decoder takes."""
         taken = self._watched(hidden)
         own = taken.view_as(taken)
         self._gradient(rows_for(name, len(self._model.decoders)), own)
         return own
 
     def _watched(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return the view that all decoders take, recorded by the first of a micro-batch."""
         if self._taken is None or self._of is not hidden:
             self._of, self._taken = hidden, hidden.view_as(hidden)
             for operation in (ROWS, BRIDGE):

@@ -102,7 +102,6 @@ def places_of_layer(
 
 
 def _positions(lengths: tuple[int, ...], context: int, rank: int, causal: bool) -> tuple[int, ...]:
-    """Return the positions of a row of sequences that a context-parallel rank has."""
     if context == 1:
         return tuple(range(sum(lengths)))
     return tuple(positions_of_rank(lengths, context, rank, causal).tolist())
@@ -125,7 +124,6 @@ def _places(batch: tuple[tuple[int, int], ...], held: tuple[int, ...], positions
 def _places_in_row(
     batch: tuple[tuple[int, int], ...], held: tuple[int, ...], lengths: tuple[int, ...]
 ) -> RowPlaces:
-    """Return the places of samples one after another, of which a rank has these."""
     own, whole = np.array(held, np.int64), places_of_rows([sample for sample, _ in batch], lengths)
     return RowPlaces(whole.samples[own], whole.rows[own])
 

@@ -20,8 +20,6 @@ from mimokit.planning.seams import PROJECTOR, SeamPhase
 
 
 class _Kept(NamedTuple):
-    """A tensor of a forward pass, or one whose gradient will be recorded."""
-
     operation: str
     phase: SeamPhase
     tensor: torch.Tensor
