@@ -8,7 +8,7 @@ import mimokit
 from mimokit.config import ConfigError
 from mimokit.experiment import verify
 from tests import seams
-from tests.invariance import STEPS, assert_computes_the_same, oracle_of
+from tests.invariance import STEPS, oracle_of
 from tests.layouts_multimodal import LANGUAGE, multimodal_config
 from tests.planted import planted
 from tests.whole_runs import (
@@ -16,13 +16,7 @@ from tests.whole_runs import (
     any_size_on_stages,
     frames_by_fan_in,
     samples_in_another_order,
-    whole_runs,
 )
-
-
-@whole_runs("frames that replicas share")
-def test_runs_compute_what_one_process_does(cluster, run):
-    assert_computes_the_same(cluster, run.make())
 
 
 def _backwards(original):

@@ -29,11 +29,6 @@ def _config(adapter=(1, 1, 1), *options, **fields):
     return with_adapter(apart_config((1, 1, 1), (1, 1, 1), *options), adapter, **fields)
 
 
-@whole_runs("an adapter")
-def test_an_adapter_computes_what_one_process_computes(cluster, run):
-    assert_computes_the_same(cluster, run.make())
-
-
 @whole_runs("an adapter next to frozen modules")
 def test_gradients_pass_as_far_back_as_something_is_trained(cluster, run):
     config = run.make()

@@ -4,24 +4,13 @@ from __future__ import annotations
 
 from mimokit.engine.pipeline.messages import StageMessage
 from mimokit.experiment import Stepper, verify
-from mimokit.planning.proof import prove_layout
 from tests import seams
 from tests.experiment.own_forward_step import forward_step
-from tests.invariance import assert_computes_the_same
 from tests.planted import planted
 from tests.whole_runs import (
     adapted_on_shared_ranks,
     adapter_of_replicas_without_items,
-    whole_runs,
 )
-
-
-@whole_runs("an adapter on shared ranks")
-def test_an_adapter_on_shared_ranks_computes_what_one_process_computes(cluster, run):
-    config = run.make()
-    assert prove_layout(config).passed
-    assert_computes_the_same(cluster, config)
-
 
 FAN_IN = adapted_on_shared_ranks((1, 1, 2), (2, 1, 1), (1, 1, 2))
 AROUND = adapted_on_shared_ranks((4, 1, 1), (1, 1, 4), (2, 2, 1))

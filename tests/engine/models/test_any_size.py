@@ -10,9 +10,8 @@ from mimokit.cluster import RankError
 from mimokit.engine.data.batch import check_tokens
 from mimokit.engine.data.sources import DigitData, default_data
 from mimokit.engine.pipeline.packing import check_grids
-from tests.invariance import assert_computes_the_same
 from tests.layouts_multimodal import LANGUAGE, SPECIAL_TOKENS, multimodal_config
-from tests.whole_runs import ONE_ROW_OF_ANY_SIZE, whole_runs
+from tests.whole_runs import ONE_ROW_OF_ANY_SIZE
 
 
 def _batch(samples=8, **options):
@@ -118,11 +117,6 @@ def test_the_first_layer_is_a_convolution_over_repeated_images():
 def test_grids_that_the_encoder_cannot_take_are_refused(cluster, grid, sentence):
     with pytest.raises(RankError, match=sentence):
         _rows(cluster, torch.zeros(12, 32), torch.tensor(grid))
-
-
-@whole_runs("images of any size on shared ranks")
-def test_on_shared_ranks(cluster, run):
-    assert_computes_the_same(cluster, run.make())
 
 
 def test_a_grid_for_every_image():

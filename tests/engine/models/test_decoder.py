@@ -21,17 +21,6 @@ def _config(images, language, writer, *options, **runtime):
     return decoded_config(sizes, *options, **runtime)
 
 
-@whole_runs("a decoder")
-def test_a_decoder_computes_what_one_process_computes(cluster, run):
-    assert_computes_the_same(cluster, run.make())
-
-
-@whole_runs("a decoder next to a frozen module")
-def test_beside_a_frozen_module(cluster, run):
-    report = assert_computes_the_same(cluster, run.make())
-    assert report.gradient_differences[0]["images"] > 0
-
-
 @whole_runs("a decoder behind a model of which nothing is trained")
 def test_behind_a_model_of_which_nothing_is_trained(cluster, run):
     config = run.make()

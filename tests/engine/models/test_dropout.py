@@ -7,10 +7,6 @@ import torch
 from hypothesis import given
 
 from mimokit.engine.models.dropout import hashed
-from tests.invariance import assert_computes_the_same
-from tests.whole_runs import (
-    whole_runs,
-)
 
 
 def places(first: int, stop: int) -> torch.Tensor:
@@ -36,8 +32,3 @@ def test_hashes_are_as_random_as_they_have_to_be() -> None:
         mask = (hashed(rows, places(0, 64), places(0, 256)) < 0).float() - 0.5
         beside = mask * mask.roll(1, axis)
         assert abs(float(beside.mean())) < 0.002, "nor do those of neighbours"
-
-
-@whole_runs("dropout of parts of samples")
-def test_parts_of_samples_have_the_masks_of_whole_ones(cluster, run):
-    assert_computes_the_same(cluster, run.make())

@@ -14,7 +14,6 @@ from mimokit.engine.data.reconstruction import Reconstruction
 from mimokit.engine.models.patches import cut_patches
 from mimokit.experiment import Evaluations, Stepper, explain, train
 from tests import seams
-from tests.invariance import assert_computes_the_same
 from tests.layouts_apart import (
     apart_config,
     apart_multimodal_config,
@@ -22,18 +21,13 @@ from tests.layouts_apart import (
 )
 from tests.layouts_multimodal import LANGUAGE
 from tests.planted import planted
-from tests.whole_runs import decoder_of_any_size, whole_runs
+from tests.whole_runs import decoder_of_any_size
 
 ONE = (1, 1, 1)
 
 
 def _config(painter=ONE, *options, **runtime):
     return with_image_decoder(apart_config(ONE, ONE, *options, **runtime), painter)
-
-
-@whole_runs("an image decoder")
-def test_an_image_decoder_computes_what_one_process_computes(cluster, run):
-    assert_computes_the_same(cluster, run.make())
 
 
 def _swapped(original):

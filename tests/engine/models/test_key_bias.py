@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 
 from mimokit.engine.models.key_bias import LinearWithoutKeyBias
-from tests.invariance import assert_computes_the_same
-from tests.whole_runs import whole_runs
 
 HEADS, GROUPS, WIDTH = 4, 2, 4
 
@@ -42,8 +40,3 @@ def test_keys_of_a_group_that_ranks_share_have_no_bias(cluster):
     first, second = cluster.run(_added_on_rank, 1, world_size=2)
     assert first.tolist() == [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 1, 2]]
     assert second.tolist() == [[3, 4, 5, 6], [0, 0, 0, 0], [7, 8, 9, 10]]
-
-
-@whole_runs("keys without a bias")
-def test_keys_without_a_bias_compute_what_one_process_computes(cluster, run):
-    assert_computes_the_same(cluster, run.make())

@@ -7,9 +7,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from tests.invariance import assert_computes_the_same
-from tests.whole_runs import whole_runs
-
 HIDDEN, HEADS, TOKENS = 32, 4, 6
 LATENT = {
     "multi_latent_attention": True, "kv_lora_rank": 12, "qk_head_dim": 8, "qk_pos_emb_head_dim": 4,
@@ -86,8 +83,3 @@ def _found_and_wanted(compressed, scaling):
 def test_latent_attention_is_that_of_hugging_face(cluster, compressed, scaling):
     ((found, wanted),) = cluster.run(_found_and_wanted, compressed, scaling, world_size=1)
     torch.testing.assert_close(found, wanted)
-
-
-@whole_runs("latent attention")
-def test_latent_attention_computes_what_one_process_computes(cluster, run):
-    assert_computes_the_same(cluster, run.make())

@@ -8,8 +8,6 @@ import torch
 from mimokit.architecture.tokens import ImageGeometry
 from mimokit.engine.models.patches import three_axis_positions, token_grids
 from mimokit.engine.rotary import RotaryPositions
-from tests.invariance import assert_computes_the_same
-from tests.whole_runs import whole_runs
 
 IMAGE = 8
 
@@ -66,8 +64,3 @@ def test_positions_in_a_row_rotate_as_those_of_llama():
     ours = torch.cat([half, half], dim=-1)
     torch.testing.assert_close(ours.cos(), cosine[0])
     torch.testing.assert_close(ours.sin(), sine[0])
-
-
-@whole_runs("positions of encoders")
-def test_positions_of_encoders_compute_what_one_process_computes(cluster, run):
-    assert_computes_the_same(cluster, run.make())

@@ -12,22 +12,13 @@ from mimokit.engine.data.multimodal import MultimodalCollate, MultimodalSample, 
 from mimokit.engine.data.sources import synthetic_data
 from mimokit.engine.pipeline.messages import StageMessage
 from mimokit.experiment import Stepper, verify
-from mimokit.planning.schedule.check import check_actions
 from tests import seams
-from tests.invariance import assert_computes_the_same
 from tests.layouts_apart import apart_multimodal_config, decoded_config, with_adapter, with_edge
 from tests.layouts_multimodal import LANGUAGE
 from tests.planted import planted
-from tests.whole_runs import direct_rows, whole_runs
+from tests.whole_runs import direct_rows
 
 ALONE = (1, 1, 1)
-
-
-@whole_runs("several receivers")
-def test_each_receiver_takes_rows_of_its_own(cluster, run):
-    config = run.make()
-    check_actions(mimokit.plan(config).program.schedule.all_actions(), blocking_sends=True)
-    assert_computes_the_same(cluster, config)
 
 
 def _without_an_adapter(original):

@@ -11,10 +11,8 @@ from mimokit.architecture.tokens import tokens_per_item
 from mimokit.engine.data.batch import check_tokens
 from mimokit.engine.data.sources import MultimodalDigitData, default_data, synthetic_data
 from mimokit.engine.pipeline.microbatches import modal_type
-from tests.invariance import assert_computes_the_same
 from tests.layouts_apart import apart_multimodal_config
 from tests.layouts_multimodal import LANGUAGE, SPECIAL_TOKENS, multimodal_config
-from tests.whole_runs import whole_runs
 
 THREE_HEADS = {"words": (1, 1, 1), "clip": (1, 1, 1), "audio": (1, 1, 1), LANGUAGE: (1, 2, 1)}
 PADDING = 13
@@ -80,8 +78,3 @@ def _count(plan, config):
 
     model = multimodal_provider(config.model, plan, 7).provide(plan, wrap=False).model
     return sum(p.numel() for p in model.modality_submodules["words"].parameters())
-
-
-@whole_runs("a text head")
-def test_words_cross_like_rows(cluster, run):
-    assert_computes_the_same(cluster, run.make())

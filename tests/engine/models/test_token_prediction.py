@@ -14,18 +14,12 @@ from mimokit.experiment.reference import single_rank
 from mimokit.planning import plan_layout
 from mimokit.samples import MTP_LOSS
 from tests.evaluations import QUICK
-from tests.invariance import assert_computes_the_same
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config, apart_multimodal_config
 from tests.layouts_multimodal import LANGUAGE
-from tests.whole_runs import _changed, predicting, whole_runs
+from tests.whole_runs import _changed, predicting
 
 LAYERS, WEIGHT = 2, 0.3
-
-
-@whole_runs("multi-token prediction")
-def test_further_tokens_are_those_of_one_process(cluster, run):
-    assert_computes_the_same(cluster, run.make())
 
 
 def _alone():

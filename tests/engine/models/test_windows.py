@@ -7,9 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mimokit
-from tests.invariance import assert_computes_the_same
 from tests.layouts_multimodal import LANGUAGE, multimodal_config
-from tests.whole_runs import whole_runs
 
 HEADS, GROUPS, WIDTH = 4, 2, 8
 
@@ -153,8 +151,3 @@ def test_windows_on_both_sides_are_those_of_a_mask(length, before, after, heard)
     expected = expected.permute(2, 0, 1, 3).flatten(2)
     assert found.isfinite().all(), "padding has values, too"
     torch.testing.assert_close(found[:heard], expected[:heard])
-
-
-@whole_runs("windows")
-def test_windows_compute_what_one_process_computes(cluster, run):
-    assert_computes_the_same(cluster, run.make())

@@ -6,8 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mimokit.engine.megatron.versions import OLDEST, installed_version
-from tests.invariance import assert_computes_the_same
-from tests.whole_runs import whole_runs
 
 
 @given(st.integers(1, 6), st.lists(st.integers(1, 4), min_size=1, max_size=4), st.booleans())
@@ -40,11 +38,6 @@ def test_every_position_is_on_one_rank_and_sees_its_keys(ranks, sizes, causal):
         assert seen == {place: right[place] for place in held[rank]}
         work.append(sum(stop - start for start, stop in seen.values()))
     assert max(work) == min(work), "all ranks attend to equally many keys"
-
-
-@whole_runs("context parallelism")
-def test_contexts_compute_what_one_process_computes(cluster, run):
-    assert_computes_the_same(cluster, run.make())
 
 
 def _gradient_in_strides() -> tuple[list[list[float]], list[list[float]]]:

@@ -11,12 +11,10 @@ from hypothesis import strategies as st
 
 from mimokit.config import DataConfig
 from mimokit.experiment import Evaluations, train, verify
-from tests.invariance import assert_computes_the_same
 from tests.layouts_multimodal import LANGUAGE
 from tests.whole_runs import (
     in_rows,
     learned_positions_on_contexts,
-    whole_runs,
 )
 
 ONE = {"data_parallel": 1}
@@ -37,11 +35,6 @@ def test_samples_are_laid_in_a_row_and_taken_apart(lengths, divisor):
     assert torch.equal(row.take_apart(laid, 9), samples)
     needed = torch.cat([own[:length] for own, length in zip(samples, lengths, strict=True)])
     assert torch.equal(row.lengthened(needed, lengths), laid)
-
-
-@whole_runs("samples in a row")
-def test_a_row_computes_what_one_process_computes(cluster, run):
-    assert_computes_the_same(cluster, run.make())
 
 
 def _with_bounds(config):

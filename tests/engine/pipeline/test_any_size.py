@@ -9,16 +9,9 @@ import mimokit
 from mimokit.cluster import RankError
 from mimokit.experiment import verify
 from tests import seams
-from tests.invariance import assert_computes_the_same
 from tests.layouts_apart import apart_multimodal_config
 from tests.layouts_multimodal import LANGUAGE
 from tests.planted import planted
-from tests.whole_runs import whole_runs
-
-
-@whole_runs("images of any size on separate ranks")
-def test_on_ranks_of_their_own(cluster, run):
-    assert_computes_the_same(cluster, run.make())
 
 
 def test_grids_and_positions_have_slots():

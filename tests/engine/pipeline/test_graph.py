@@ -8,23 +8,11 @@ from tests.layouts_apart import apart_config
 from tests.whole_runs import whole_runs
 
 
-@whole_runs("encoders of different depth")
-def test_two_encoders_of_different_depth_into_two_stages(cluster, run):
-    assert_computes_the_same(cluster, run.make())
-
-
 @whole_runs("absent modalities on separate ranks")
 def test_vision_and_audio_meet_words_although_some_are_absent(cluster, run):
     config = run.make()
     absent = mimokit.plan(config).pipeline.schedule.absent
     assert absent == {("audio", m) for m in range(config.data.num_microbatches) if m % 2}
-    assert_computes_the_same(cluster, config)
-
-
-@whole_runs("encoders behind two replicas")
-def test_encoders_behind_a_language_model_of_two_replicas(cluster, run):
-    config = run.make()
-    assert mimokit.plan(config).modules["audio"].rank_offset == 6
     assert_computes_the_same(cluster, config)
 
 
@@ -39,13 +27,6 @@ def test_a_frozen_module(cluster, run):
     assert ("backward" in actions) == (not frozen)
     bridge = next(b for b in plan.disjoint_bridges if b.source == "dino")
     assert (bridge.backward.bytes_between == 0) == frozen
-    assert_computes_the_same(cluster, config)
-
-
-@whole_runs("a language model alone")
-def test_a_language_model_of_four_stages_alone(cluster, run):
-    config = run.make()
-    assert mimokit.plan(config).pipeline.slots.stages[0].total == 0
     assert_computes_the_same(cluster, config)
 
 

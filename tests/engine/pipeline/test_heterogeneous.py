@@ -8,23 +8,9 @@ import mimokit
 from mimokit.cluster import RankError
 from mimokit.experiment import Evaluations, train
 from tests import seams
-from tests.invariance import assert_computes_the_same
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
 from tests.planted import planted
-from tests.whole_runs import whole_runs
-
-
-@whole_runs("sizes on separate ranks")
-def test_pipeline_computes_what_one_process_computes(cluster, run):
-    assert_computes_the_same(cluster, run.make(), run.steps)
-
-
-@whole_runs("an encoder behind the language model")
-def test_an_encoder_behind_the_language_model(cluster, run):
-    config = run.make()
-    assert mimokit.plan(config).modules["images"].rank_offset == 2
-    assert_computes_the_same(cluster, config)
 
 
 @pytest.mark.parametrize(

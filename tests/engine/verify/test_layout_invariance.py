@@ -10,15 +10,9 @@ from mimokit.cluster import RankError
 from mimokit.experiment import verify
 from mimokit.experiment.verification_report import ADAM_EPSILON
 from tests import seams
-from tests.invariance import STEPS, assert_computes_the_same, oracle_of
+from tests.invariance import STEPS, oracle_of
 from tests.layouts import digits_config
 from tests.planted import planted
-from tests.whole_runs import whole_runs
-
-
-@whole_runs("sizes on shared ranks")
-def test_layout_computes_what_one_process_computes(cluster, run):
-    assert_computes_the_same(cluster, run.make(), run.steps)
 
 
 def test_the_oracle_takes_real_steps(cluster):

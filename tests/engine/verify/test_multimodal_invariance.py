@@ -1,36 +1,30 @@
-"""Several encoders, absent modalities, frozen modules, tied embeddings: one process computes it."""
+"""Modules that are absent or frozen are skipped, and one process computes the same."""
 
 from __future__ import annotations
 
 import mimokit
 from tests import seams
-from tests.invariance import assert_computes_the_same
+from tests.invariance import assert_computes_the_same, oracle_of
 from tests.layouts_multimodal import LANGUAGE, PRESENCE, multimodal_config
 from tests.planted import planted
 from tests.whole_runs import EQUAL, whole_runs
-
-
-def _is_the_same(cluster, config):
-    report = assert_computes_the_same(cluster, config)
-    assert report.data == "digits (2 x vision + audio + text)"
-    assert set(report.weight_differences[0]) == {"clip", "dino", "audio", LANGUAGE}
-
-
-@whole_runs("encoders on shared ranks")
-def test_encoders_compute_what_one_process_computes(cluster, run):
-    _is_the_same(cluster, run.make())
 
 
 @whole_runs("absent modalities on shared ranks")
 def test_modalities_absent_from_samples_replicas_and_micro_batches(cluster, run):
     config = run.make()
     assert config.data.absent_microbatches(8) == {("audio", 1)}
-    _is_the_same(cluster, config)
+    report = assert_computes_the_same(cluster, config)
+    assert report.data == "digits (2 x vision + audio + text)"
 
 
-@whole_runs("tied embeddings on stages")
-def test_tied_embeddings_on_stages(cluster, run):
-    assert_computes_the_same(cluster, run.make())
+@whole_runs("a frozen part of an encoder")
+def test_a_part_of_an_encoder_is_frozen(cluster, run):
+    config = run.make()
+    (part,) = config.model.get_architecture("images").frozen
+    assert_computes_the_same(cluster, config)
+    names = {name.split(".")[0] for name in oracle_of(cluster, config).steps[0].gradients["images"]}
+    assert names == {"encoder": {"input_projections"}, "projector": {"encoders"}}[part]
 
 
 def test_check_catches_a_frozen_module_that_is_trained(cluster):

@@ -4,19 +4,8 @@ from __future__ import annotations
 
 import mimokit
 from tests.engine.user_loop.test_documents_loop import homogeneous
-from tests.invariance import assert_computes_the_same
 from tests.layouts import digits_config
-from tests.whole_runs import IN_FULL, LANGUAGE, SHARDED_STATES, whole_runs, with_sizes
-
-
-@whole_runs("a distributed optimizer")
-def test_shared_states_compute_what_one_process_computes(cluster, run):
-    assert_computes_the_same(cluster, run.make(), run.steps)
-
-
-@whole_runs("layers in full shards")
-def test_full_shards_compute_what_one_process_computes(cluster, run):
-    assert_computes_the_same(cluster, run.make(), run.steps)
+from tests.whole_runs import IN_FULL, LANGUAGE, SHARDED_STATES, with_sizes
 
 
 def _held(plan, config):

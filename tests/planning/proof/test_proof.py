@@ -20,6 +20,7 @@ from tests.whole_runs import WHOLE_RUNS, image_decoder_of_absent_images
 MANY = (
     "sizes on shared ranks", "pipelines on shared ranks", "chunks and orders", "experts",
     "samples in a row", "sizes on separate ranks", "an adapter", "an image decoder",
+    "an adapter on shared ranks", "several receivers", "context parallelism",
 )  # fmt: skip
 
 
