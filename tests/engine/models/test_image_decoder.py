@@ -12,15 +12,13 @@ from mimokit.architecture.tokens import AudioGeometry, ImageGeometry
 from mimokit.config import ConfigError, ModuleArchitecture
 from mimokit.engine.data.reconstruction import Reconstruction
 from mimokit.engine.models.patches import cut_patches
-from mimokit.experiment import Evaluations, Stepper, explain, train
-from tests import seams
+from mimokit.experiment import Evaluations, explain, train
 from tests.layouts_apart import (
     apart_config,
     apart_multimodal_config,
     with_image_decoder,
 )
 from tests.layouts_multimodal import LANGUAGE
-from tests.planted import planted
 from tests.whole_runs import decoder_of_any_size
 
 ONE = (1, 1, 1)
@@ -30,27 +28,12 @@ def _config(painter=ONE, *options, **runtime):
     return with_image_decoder(apart_config(ONE, ONE, *options, **runtime), painter)
 
 
-def _swapped(original):
-    """Plant: the pixels of the first image are those of the second, and the other way around."""
-
-    def pixels(self, batch):
-        rows = original(self, batch)
-        first, second, *others = rows.split(self.geometry.patches)
-        return torch.cat([second, first, *others])
-
-    return pixels
-
-
-def test_a_right_image_decoder_has_no_culprit_and_wrong_rows_are_found(cluster):
+def test_a_right_image_decoder_has_no_culprit(cluster):
     report = explain(cluster, _config(), steps=1)
     assert report.passed, report.verdict
     assert report.not_compared == ()
     found = {one.seam.operation for one in report.compared if one.seam.module == "painter"}
     assert "encoders.row_encoder.decoder.layers.1" in found
-    with planted(cluster, seams.RECONSTRUCTION_TARGETS, _swapped, 3):
-        report = explain(cluster, _config(), steps=1)
-    seam = report.divergence.seam
-    assert (seam.module, seam.phase) == ("painter", "backward")
 
 
 def test_it_learns_and_its_loss_is_a_column(cluster, tmp_path):
@@ -60,20 +43,6 @@ def test_it_learns_and_its_loss_is_a_column(cluster, tmp_path):
     errors = steps.groupby("iteration")["painter_reconstruction_loss"].first()
     assert errors.iloc[-3:].mean() < 0.7 * errors.iloc[0]
     assert steps["painter_tokens_per_sec"].iloc[0] == steps["images_tokens_per_sec"].iloc[0] > 0
-
-
-def test_the_stepper_sees_rows_cross_to_the_decoder_and_gradients_come_back(cluster):
-    with Stepper(cluster, _config((1, 1, 2))) as stepper:
-        while not stepper.snapshots or not stepper.now.result:
-            stepper.next()
-        crossed = {
-            (piece.crossing.backward, piece.crossing.source_rank, piece.crossing.destination_rank)
-            for snapshot in stepper.snapshots
-            for piece in snapshot.pieces
-            if piece.crossing.destination == "painter"
-        }
-        assert crossed == {(False, 1, 2), (False, 1, 3), (True, 2, 1), (True, 3, 1)}
-        assert not stepper.differences
 
 
 _READ = ImageGeometry(1, 2, 2, 1, 1)

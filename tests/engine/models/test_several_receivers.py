@@ -10,53 +10,11 @@ from mimokit.config import ConfigError
 from mimokit.config.user_code import checked_code
 from mimokit.engine.data.multimodal import MultimodalCollate, MultimodalSample, encoder_inputs
 from mimokit.engine.data.sources import synthetic_data
-from mimokit.engine.pipeline.messages import StageMessage
-from mimokit.experiment import Stepper, verify
-from tests import seams
 from tests.layouts_apart import apart_multimodal_config, decoded_config, with_adapter, with_edge
 from tests.layouts_multimodal import LANGUAGE
-from tests.planted import planted
 from tests.whole_runs import direct_rows
 
 ALONE = (1, 1, 1)
-
-
-def _without_an_adapter(original):
-    """Plant: of the gradients that an encoder receives, that of the adapter is left out."""
-
-    def send(self, message, edge, microbatch, direction):
-        if direction and self.pipeline.graph.stages[edge.destination].module == "adapter":
-            message = StageMessage([0 * rows for rows in message.rows], message.counts)
-        original(self, message, edge, microbatch, direction)
-
-    return send
-
-
-def test_the_gradient_of_a_receiver_that_is_left_out_is_found(cluster):
-    config = direct_rows(ALONE, (1, 1, 2), ALONE)
-    config.runtime.clip_grad = 0.0
-    with planted(cluster, seams.SEND, _without_an_adapter, 4):
-        report = verify(cluster, config, steps=1)
-    assert report.loss_differences[0] <= 1e-5
-    assert report.gradient_differences[0]["adapter"] <= 1e-5
-    assert report.gradient_differences[0]["images"] > 1e-2
-
-
-def test_the_stepper_sees_rows_cross_to_each_receiver(cluster):
-    config = direct_rows(ALONE, ALONE, ALONE)
-    with Stepper(cluster, config) as stepper:
-        while not stepper.snapshots or not stepper.now.result:
-            stepper.next()
-        crossed = {
-            (piece.crossing.backward, piece.crossing.destination, piece.shape[-1])
-            for snapshot in stepper.snapshots
-            for piece in snapshot.pieces
-            if piece.crossing.source == "images"
-        }
-        widths = {name: config.model.get_architecture(name).hidden_size
-                  for name in ("adapter", LANGUAGE)}  # fmt: skip
-        assert crossed == {(way, *own) for way in (False, True) for own in widths.items()}
-        assert not stepper.differences
 
 
 def _both(**fields):
