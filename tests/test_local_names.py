@@ -14,7 +14,6 @@ ROOMS_THAT_STILL_HAVE_THEM = {
     "cli",
     "cluster",
     "config_files",
-    "engine",
     "experiment",
     "prediction",
     "result_files.py",

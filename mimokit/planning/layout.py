@@ -21,7 +21,6 @@ from mimokit.config.rules.message_tags import tag_problems
 from mimokit.config.rules.pair_rules import SAMPLES
 from mimokit.config.rules.sharding import pair_problems
 from mimokit.config.world_size import resolve, unknown_world_size
-from mimokit.config_files import config_from_mapping, load_experiment_config
 from mimokit.planning.bridges.plan import (
     plan_colocated_bridge,
     plan_disjoint_bridge,
@@ -66,6 +65,8 @@ def checked_config(config: ConfigSource, world_size: int | None = None) -> Exper
     if isinstance(config, ExperimentConfig):
         check_experiment(config, world_size)
         return config
+    from mimokit.config_files import config_from_mapping, load_experiment_config
+
     if isinstance(config, Mapping):
         return config_from_mapping(config, world_size=world_size)
     if not isinstance(config, str | os.PathLike):

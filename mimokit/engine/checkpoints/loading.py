@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch.distributed as dist
 
 from mimokit.cluster.rank import waiting
@@ -43,8 +45,8 @@ def check_together(checkpoint: Checkpoint) -> None:
     """
     with waiting():
         own = files_of_replica(checkpoint, dist.get_rank(), dist.get_world_size())
-        found = differences(checkpoint, own)
-    refuse_differences(checkpoint, [one for of_rank in gather_json(found) for one in of_rank])
+        different = differences(checkpoint, own)
+    refuse_differences(checkpoint, list(itertools.chain(*gather_json(different))))
 
 
 def load(

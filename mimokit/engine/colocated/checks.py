@@ -152,10 +152,10 @@ def check_rarely(of_rank: Iterable[ReplicaCheck], anywhere: bool | None = None) 
         anywhere: whether any rank of the world compares, on which all of them then agree; None: as
             many do as on this rank.
     """
-    found = list(of_rank)
-    if not (any(one.compares for one in found) if anywhere is None else anywhere):
+    comparisons = list(of_rank)
+    if not (any(check.compares for check in comparisons) if anywhere is None else anywhere):
         return EveryCall()
-    checks = OneStepOfN()
-    for one in found:
-        one.checks = checks
-    return checks
+    rarely = OneStepOfN()
+    for check in comparisons:
+        check.checks = rarely
+    return rarely

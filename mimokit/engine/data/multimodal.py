@@ -223,7 +223,7 @@ class MultimodalCollate:
             for token in encoder.placeholders:
                 sharing.setdefault(token, []).append(encoder)
         grids = {
-            token: torch.cat([e.token_grids(_grids(e, [one])) for one in samples for e in encoders])
+            token: torch.cat([e.token_grids(_grids(e, [s])) for s in samples for e in encoders])
             for token, encoders in sharing.items()
             if all(encoder.any_size for encoder in encoders)
         }

@@ -182,5 +182,6 @@ def _recordings(
     shape = encoder.geometry
     assert isinstance(shape, AudioGeometry)
     frames = [log_mel(recording, shape.mel_bins) for recording in spoken]
-    tokens = [shape.tokens_of(one.shape[1]) for one in frames]
-    return torch.stack([padded(one, shape.frames) for one in frames]), torch.tensor(tokens)
+    tokens = [shape.tokens_of(recording.shape[1]) for recording in frames]
+    recordings = torch.stack([padded(recording, shape.frames) for recording in frames])
+    return recordings, torch.tensor(tokens)

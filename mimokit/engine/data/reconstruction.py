@@ -179,7 +179,7 @@ class Reconstruction:
 
 def _in_order(config: MimoParallelismConfig, module: str) -> list[str]:
     feeders = config.feeders_of(module)
-    return [one for name in feeders for one in _in_order(config, name)] or [module]
+    return [encoder for name in feeders for encoder in _in_order(config, name)] or [module]
 
 
 def _items(batch: Batch, encoder: str) -> torch.Tensor:

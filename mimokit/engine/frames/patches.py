@@ -60,7 +60,7 @@ class FrameParallel:
         Raises:
             ValueError: the group does not contain the copies.
         """
-        members, same = (dist.get_process_group_ranks(one) for one in (group, copies))
+        members, same = (dist.get_process_group_ranks(ranks) for ranks in (group, copies))
         if outside := sorted(set(same) - set(members)):
             raise ValueError(
                 f"Rank {outside[0]} holds the same frames, but is not in the group that shares "
@@ -115,7 +115,7 @@ def register(model: str, patch: str = VIT_FRAME_PARALLEL) -> Callable[[Patch], P
 
 def _again(known: Patch, function: Patch) -> bool:
     """Return whether two functions are of one place in a file, which was read once more."""
-    places = [(one.__module__, one.__qualname__) for one in (known, function)]
+    places = [(patch.__module__, patch.__qualname__) for patch in (known, function)]
     return places[0] == places[1]
 
 

@@ -60,8 +60,8 @@ def scales(
 
 def _scale(magnitude: torch.Tensor, most: float) -> torch.Tensor:
     # A Python number on the left would be multiplied by a reciprocal, which rounds twice.
-    found = (torch.full_like(magnitude, most) / magnitude).clamp(max=torch.finfo(torch.float32).max)
-    return torch.where(magnitude == 0, 1.0, found)
+    scale = (torch.full_like(magnitude, most) / magnitude).clamp(max=torch.finfo(torch.float32).max)
+    return torch.where(magnitude == 0, 1.0, scale)
 
 
 def _largest(tensor: torch.Tensor) -> torch.Tensor:

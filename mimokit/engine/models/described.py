@@ -32,12 +32,12 @@ def described(
         ConfigError: a spec has no `TransformerConfig`, or does not say what else a plan needs.
     """
     known = model.module_architectures
-    found = {
+    new = {
         name: _network(name, spec, name == model.llm_module_name, tokens_per_item)
         for name, spec in specs.items()
         if name not in known
     }
-    return model.model_copy(update={"module_architectures": {**known, **found}}) if found else model
+    return model.model_copy(update={"module_architectures": {**known, **new}}) if new else model
 
 
 def _network(

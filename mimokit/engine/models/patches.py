@@ -78,8 +78,8 @@ def token_grids(grid: torch.Tensor, geometry: ImageGeometry) -> torch.Tensor:
 
 def rows_alone(tokens: torch.Tensor) -> torch.Tensor:
     """Return grids of one frame and one row, for items other than images: [items, 3]."""
-    one = torch.ones_like(tokens)
-    return torch.stack([one, one, tokens], dim=1)
+    single = torch.ones_like(tokens)
+    return torch.stack([single, single, tokens], dim=1)
 
 
 def tokens_of_grid(grid: torch.Tensor, geometry: ImageGeometry) -> torch.Tensor:

@@ -44,8 +44,8 @@ def projector_spec(build: ModuleBuild, features: int) -> ModuleSpec:
     elif not build.others:
         return ModuleSpec(module=MultimodalProjector, params={**params, "tp_group": None})
     others = [
-        _matrices(replace(build, joined=one), features, stated, stated.normalization, width)
-        for one in build.others
+        _matrices(replace(build, joined=receiver), features, stated, stated.normalization, width)
+        for receiver in build.others
     ]
     params |= {"inner": inner, "copies": copies, "others": others, "tp_group": None}
     return ModuleSpec(module=ProjectorOfParts, params=params)

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from mimokit.architecture.tensor_cut import ShardPlace, TensorCut
-from mimokit.config import MimoParallelismConfig
+from mimokit.config import MimoParallelismConfig, check_experiment
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import (
     HyperCommGrid,
@@ -34,8 +34,8 @@ from mimokit.engine.models.weights import load_weights, named_parameters
 from mimokit.engine.parallel.data_parallel import wrap_data_parallel
 from mimokit.engine.parallel.grids import create_grids, participating
 from mimokit.engine.parallel.marks import set_own_shards, set_shards
-from mimokit.planning import plan_layout
 from mimokit.planning.execution import Dtype, ModuleExecution
+from mimokit.planning.layout import plan_checked
 from mimokit.planning.model_section import experiment_of_model
 from mimokit.planning.types import LayoutPlan
 from mimokit.units import counted
@@ -110,7 +110,9 @@ class MimoModelProvider:
         """
         config = self.described()
         if plan is None:
-            plan = plan_layout(experiment_of_model(config, None, dist.get_world_size()))
+            experiment = experiment_of_model(config, None, dist.get_world_size())
+            check_experiment(experiment)
+            plan = plan_checked(experiment)
         self._check(plan)
         ensure_memory_buffer()
         grids, groups = create_grids(plan)

@@ -47,7 +47,7 @@ def modules_of_whole(module: torch.nn.Module) -> dict[str, torch.nn.Module]:
     return _by_whole_name(module, dict(module.named_modules()))
 
 
-def _by_whole_name(module: torch.nn.Module, found: dict[str, Named]) -> dict[str, Named]:
+def _by_whole_name(module: torch.nn.Module, named: dict[str, Named]) -> dict[str, Named]:
     # From the inside out: the names of parts are those on this rank until their own turn.
     for path, part in reversed(list(module.named_modules())):
         prefix = f"{path}." if path else ""
@@ -57,8 +57,8 @@ def _by_whole_name(module: torch.nn.Module, found: dict[str, Named]) -> dict[str
             prefix, first = f"{prefix}local_experts.", part.first
         else:
             continue
-        found = {_renumbered(name, prefix, first): value for name, value in found.items()}
-    return found
+        named = {_renumbered(name, prefix, first): value for name, value in named.items()}
+    return named
 
 
 def _renumbered(name: str, prefix: str, first: int) -> str:

@@ -182,8 +182,8 @@ def sharded_parts(module: torch.nn.Module, groups: ProcessGroupCollection) -> li
 
 
 def _own_encoders(module: torch.nn.Module) -> list[torch.nn.Module]:
-    whole: list[Any] = [part for part in module.modules() if getattr(part, "runs_whole", False)]
-    return [one.module for one in whole if any(p.requires_grad for p in one.module.parameters())]
+    parts: list[Any] = [part for part in module.modules() if getattr(part, "runs_whole", False)]
+    return [part.module for part in parts if any(p.requires_grad for p in part.module.parameters())]
 
 
 def layers_of(module: torch.nn.Module) -> list[TransformerLayer]:

@@ -105,10 +105,10 @@ class _InOrder:
 
     def check(self) -> None:
         for group in self._groups:
-            found, trained = len(group.per_param_grad_ready_counts), len(group.params)
-            if 0 < found < trained:
+            given, trained = len(group.per_param_grad_ready_counts), len(group.params)
+            if 0 < given < trained:
                 raise ValueError(
-                    f"The last backward pass gave {found} of {trained} parameters of a bucket a "
+                    f"The last backward pass gave {given} of {trained} parameters of a bucket a "
                     "gradient, and overlap_grad_reduce needs one of each that is trained; freeze "
                     "the others, or leave overlap_grad_reduce out."
                 )

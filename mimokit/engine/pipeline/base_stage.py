@@ -234,7 +234,7 @@ class ModuleStage(PipelineStage):
     def parts(self) -> Sequence[tuple[ModuleDataParallel, torch.nn.Module | None]]:
         """Its modules, each with its chunk: None, except for a module that is in chunks."""
         chunk = None if self._part is self.wrapped.module else self._part
-        return [(one, chunk if one is self.wrapped else None) for one in self.modules]
+        return [(module, chunk if module is self.wrapped else None) for module in self.modules]
 
     @property
     def dtype(self) -> torch.dtype:

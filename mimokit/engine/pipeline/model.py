@@ -128,7 +128,7 @@ class RankModel:
     def check_replicas_rarely(self) -> EveryCall:
         """Let the checks of all ranks take place in one step of N, which the loop begins."""
         sources = [self.plan.executions[bridge.source] for bridge in self.plan.bridges]
-        alike = any(one.tensor_parallel * one.context_parallel > 1 for one in sources)
+        alike = any(source.tensor_parallel * source.context_parallel > 1 for source in sources)
         return check_rarely(self.replica_checks, anywhere=alike)
 
     def number_samples(self, places: PlacesOf) -> None:
@@ -233,7 +233,7 @@ def _stage(
         kind, tokens = encoder_kind(network), tokens_per_item(network)
         with_grids = name in plan.program.with_grids
         (first_chunk, *_) = chunks_of(wrapped.module)
-        if not all(isinstance(one, Encoder) for one in first_chunk.encoders.values()):
+        if not all(isinstance(encoder, Encoder) for encoder in first_chunk.encoders.values()):
             (receiver,) = config.receivers_of(name)
             width = config.get_architecture(receiver).hidden_size
             nothing = partial(no_items_of, network, kind.sizes)

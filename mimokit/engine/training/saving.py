@@ -48,7 +48,7 @@ def save_hf(
         stages = numbered_stages(module.module, planner, model.pg_collections[name])
         for number, part in stages:
             # Collective: ranks that write nothing have a share of what the others write.
-            trained = {key: main_value(one) for key, one in parameters_of_whole(part).items()}
+            trained = {key: main_value(p) for key, p in parameters_of_whole(part).items()}
             if mine:
                 write_rank(target, name, planner, number, trained)
     dist.barrier()

@@ -190,12 +190,12 @@ def rounding_of(oracle: Sequence[OracleStep], nudged: Sequence[OracleStep]) -> l
     return [
         StepRounding(
             {
-                name: _most(other.gradients[name], one, _gradient_scales(step, name, in_fp32=True))
-                for name, one in step.gradients.items()
+                name: _most(other.gradients[name], own, _gradient_scales(step, name, in_fp32=True))
+                for name, own in step.gradients.items()
             },
             {
-                name: _most(other.weights[name], one, _weight_scales(step, name, in_fp32=True))
-                for name, one in step.weights.items()
+                name: _most(other.weights[name], own, _weight_scales(step, name, in_fp32=True))
+                for name, own in step.weights.items()
             },
         )
         for step, other in zip(oracle, nudged, strict=False)
@@ -223,10 +223,10 @@ def _noise_of(expected: OracleStep, rounded: OracleStep) -> Noise:
 
 
 def _most(
-    found: Tensors, whole: Tensors, scales: Mapping[str, float], rounding: float = 0.0
+    layout: Tensors, whole: Tensors, scales: Mapping[str, float], rounding: float = 0.0
 ) -> float:
     differences = (
-        _relative(found[name], one, scales[name], rounding) for name, one in whole.items()
+        _relative(layout[name], tensor, scales[name], rounding) for name, tensor in whole.items()
     )
     return max(differences, default=0.0)
 
@@ -274,7 +274,7 @@ def local_gradients(module: ModuleDataParallel) -> Tensors:
     Collective, as `local_weights`, over ranks that share states of an optimizer.
     """
     whole = {name: whole_gradient(p) for name, p in named_parameters(module.module).items()}
-    return {name: one.cpu().numpy() for name, one in whole.items() if one is not None}
+    return {name: g.cpu().numpy() for name, g in whole.items() if g is not None}
 
 
 def local_weights(module: ModuleDataParallel) -> Tensors:

@@ -22,7 +22,7 @@ def add_inner_layers(mimo: MimoModel) -> None:
     def of_each(
         modality_embeddings: Mapping[str, torch.Tensor], *places: Any, **named: Any
     ) -> torch.Tensor:
-        parts = {name: torch.split(one, width, dim=-1) for name, one in modality_embeddings.items()}
+        parts = {n: torch.split(rows, width, dim=-1) for n, rows in modality_embeddings.items()}
         laid.clear()
         for number in range(max(map(len, parts.values()))):
             own = {
@@ -38,5 +38,5 @@ def add_inner_layers(mimo: MimoModel) -> None:
     mimo.align_embeddings_by_token_positions = of_each
     for number, layer in enumerate(mimo.language_model.decoder.layers):
         layer.register_forward_hook(
-            lambda one, given, output, number=number: add(number, one, given, output)
+            lambda hooked, given, output, number=number: add(number, hooked, given, output)
         )

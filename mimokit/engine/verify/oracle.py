@@ -87,7 +87,7 @@ class OracleStep:
     @property
     def is_finite(self) -> bool:
         """Whether all gradients are."""
-        tensors = [one for module in self.gradients.values() for one in module.values()]
+        tensors = [tensor for module in self.gradients.values() for tensor in module.values()]
         return all(bool(np.isfinite(tensor).all()) for tensor in tensors)
 
 

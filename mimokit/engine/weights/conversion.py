@@ -69,7 +69,7 @@ def convert_to_layout(
         ):
             for number, (rank, file) in enumerate(zip(plan.ranks, layout.files, strict=True)):
                 bar.update(number, f"Writing {file}")
-                write_rank_file(folder / file, rank, lambda _, one: read_parameter(one, tensors))
+                write_rank_file(folder / file, rank, lambda _, p: read_parameter(p, tensors))
             if unplanned:
                 _write_whole(folder / UNPLANNED, unplanned, tensors)
             _copy_others(weights.directory, folder)
@@ -127,7 +127,7 @@ def write_rank_file(
     path: Path, rank: RankWeights, read: Callable[[str, PlannedParameter], torch.Tensor]
 ) -> None:
     """Write the parameters of a rank, the widest dtypes first, so that all are aligned."""
-    shapes = {name: (_STORED[one.dtype], one.shape) for name, one in rank.parameters.items()}
+    shapes = {name: (_STORED[p.dtype], p.shape) for name, p in rank.parameters.items()}
     ordered = sorted(shapes.items(), key=lambda item: -ITEM_BYTES[item[1][0]])
     write_tensors(path, dict(ordered), lambda name: read(name, rank.parameters[name]))
 

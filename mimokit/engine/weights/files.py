@@ -201,7 +201,7 @@ def _moved(span: Span, offset: int) -> Span:
 
 
 def _same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:
-    return torch.equal(*(one.contiguous().view(torch.uint8) for one in (first, second)))
+    return torch.equal(*(tensor.contiguous().view(torch.uint8) for tensor in (first, second)))
 
 
 @contextmanager

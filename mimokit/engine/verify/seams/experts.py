@@ -92,11 +92,11 @@ class MixtureHooks:
             sent, counts, _ = messenger.dispatch_postprocess(sent, ones)
         numbers = sent.cpu().numpy().astype(np.int64)
         ends = np.cumsum(torch.as_tensor(counts).cpu().numpy())[:-1]
-        self.visits = [RowPlaces(*one.T) for one in np.split(numbers, ends)]
+        self.visits = [RowPlaces(*expert.T) for expert in np.split(numbers, ends)]
         first = getattr(self.layer.experts, "first", 0)
         apart = [
-            np.where(one.rows < 0, -1, one.rows + EXPERT * (first + place))
-            for place, one in enumerate(self.visits)
+            np.where(visit.rows < 0, -1, visit.rows + EXPERT * (first + place))
+            for place, visit in enumerate(self.visits)
         ]
         self.all_visits = RowPlaces(numbers[:, 0], np.concatenate(apart))
         self.recorder.note_line(self.module, f"{self.operation}.dispatch")

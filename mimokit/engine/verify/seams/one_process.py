@@ -47,39 +47,39 @@ def record_one_process(
         choices: of experts, which tokens take in every step; none: their own.
     """
     recorder = Recorder(wholes, plan.llm_module_name)
-    one = OneProcess(plan, config, source, decoders, code, start, 1.0, nudge)
-    _watch_model(recorder, one.model)
+    process = OneProcess(plan, config, source, decoders, code, start, 1.0, nudge)
+    _watch_model(recorder, process.model)
     if in_row:
         placeholders = tuple(config.model.special_token_ids.values())
-        one.model.loss_sum = _with_lengths(recorder, one.model, placeholders)  # type: ignore
+        process.model.loss_sum = _with_lengths(recorder, process.model, placeholders)  # type: ignore
     recorder.step = -1
-    _record_weights(recorder, one)
+    _record_weights(recorder, process)
     largest_norm = 1.0
     for step in range(steps):
         recorder.step, recorder.lengths = step, {}
-        loss = one.accumulate(choices[step] if choices else None)
-        for name, path, parameter, stepped in one.trained():
+        loss = process.accumulate(choices[step] if choices else None)
+        for name, path, parameter, stepped in process.trained():
             gradient: Any = stepped.grad
-            whole = gradient * one.tokens
+            whole = gradient * process.tokens
             recorder.parameter(name, path, SeamPhase.ACCUMULATED, parameter, whole)
             recorder.parameter(name, path, SeamPhase.REDUCED, parameter, gradient)
-        recorder.number("", "all modules", SeamPhase.NORM, one.norm())
-        largest_norm = max(largest_norm, one.clip())
+        recorder.number("", "all modules", SeamPhase.NORM, process.norm())
+        largest_norm = max(largest_norm, process.clip())
         epsilon = config.inner_runtime.adam_epsilon * largest_norm
-        one.set_epsilon(epsilon)
-        one.update()
-        _record_weights(recorder, one)
+        process.set_epsilon(epsilon)
+        process.update()
+        _record_weights(recorder, process)
         recorder.recording.epsilons.append(epsilon)
         recorder.recording.lengths.append(recorder.lengths)
         recorder.recording.losses.append(loss)
-        recorder.recording.choices.append(one.routing.made)
-        apart = max(recorder.recording.scores_apart, one.routing.rerouted.scores)
+        recorder.recording.choices.append(process.routing.made)
+        apart = max(recorder.recording.scores_apart, process.routing.rerouted.scores)
         recorder.recording.scores_apart = apart
     return recorder.recording
 
 
-def _record_weights(recorder: Recorder, one: OneProcess) -> None:
-    for name, path, parameter, stepped in one.trained():
+def _record_weights(recorder: Recorder, process: OneProcess) -> None:
+    for name, path, parameter, stepped in process.trained():
         recorder.parameter(name, path, SeamPhase.WEIGHT, parameter, stepped)
 
 

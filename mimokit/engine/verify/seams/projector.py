@@ -46,7 +46,7 @@ class ProjectorHooks:
         """
         parts = list(encoder.modules())
         inside = {o for p in parts for name in ("inner", "others") for o in getattr(p, name, ())}
-        for part in (one for one in parts if one not in inside):
+        for part in (part for part in parts if part not in inside):
             first = getattr(getattr(part, "encoder", None), "linear_fc1", None)
             if isinstance(part, MultimodalProjector) and first is not None:
                 self._hook(first, part.encoder.linear_fc2)
@@ -91,10 +91,10 @@ class ProjectorHooks:
         if len(counts) != len(samples):
             return
         places = places_of_rows(samples, counts)
-        for one in kept:
-            if len(one.tensor) != len(places.rows):
+        for piece in kept:
+            if len(piece.tensor) != len(places.rows):
                 continue
-            operation, phase, tensor, columns = one
+            operation, phase, tensor, columns = piece
             if phase == SeamPhase.FORWARD:
                 self._record(operation, phase, places, columns, "", tensor)
             elif torch.is_grad_enabled() and tensor.requires_grad:

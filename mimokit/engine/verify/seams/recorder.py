@@ -72,15 +72,15 @@ class Recorder:
             rows = rows.masked_fill(torch.from_numpy(columns < 0)[None], 0.0)
         if places.padding is not None:
             rows = rows.masked_fill(places.padding, 0.0)
-        found = self._of(seam, share)
-        if samples[0] in found.samples:
+        sketches = self._of(seam, share)
+        if samples[0] in sketches.samples:
             return  # recomputed
         values = places.signs(salt) * (rows @ signs)
         own = torch.zeros(len(samples), dtype=torch.int64).index_add(0, index, places.numbers)
         own *= all_columns_number(width) if columns is None else column_number(columns)
         zeros = torch.zeros(len(samples), SIGNS, dtype=torch.float64)
         self._add(
-            found,
+            sketches,
             samples,
             zeros.index_add(0, index, values),
             own,
@@ -131,8 +131,8 @@ class Recorder:
         for start in range(0, len(flat), CHUNK):
             signs = column_signs(columns[start : start + CHUNK], salt)
             values += flat[start : start + CHUNK] @ signs
-        one = all_in_one(1)
-        own = one.numbers * column_number(columns)
+        scalar = all_in_one(1)
+        own = scalar.numbers * column_number(columns)
         self._add(self._of(seam, share), [0], values, own, flat.square().sum()[None])
         if seam in self._wholes:
             piece = _matrix(share, places, flat.numpy(), shard.cut.whole)
@@ -149,24 +149,24 @@ class Recorder:
         self.tensor(module, name, phase, tensor, all_in_one(1))
 
     def _of(self, seam: Seam, share: str) -> Sketches:
-        found = self.recording.sketches.get(seam)
-        if found is None:
+        sketches = self.recording.sketches.get(seam)
+        if sketches is None:
             self._numbers += 1
-            found = self.recording.sketches[seam] = Sketches(share, self._numbers)
-        return found
+            sketches = self.recording.sketches[seam] = Sketches(share, self._numbers)
+        return sketches
 
     @staticmethod
     def _add(
-        found: Sketches,
+        sketches: Sketches,
         samples: Sequence[int],
         values: torch.Tensor,
         places: torch.Tensor,
         squares: torch.Tensor,
     ) -> None:
-        found.samples += samples
-        found.values += list(values.numpy())
-        found.places += places.tolist()
-        found.squares += squares.tolist()
+        sketches.samples += samples
+        sketches.values += list(values.numpy())
+        sketches.places += places.tolist()
+        sketches.squares += squares.tolist()
 
 
 def _matrix(
