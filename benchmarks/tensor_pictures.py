@@ -17,7 +17,7 @@ from playwright.sync_api import Page, sync_playwright
 
 from benchmarks.plan_speed import Row
 from benchmarks.table import show
-from mimokit.engine.stepper.kept import KeptTensors
+from mimokit.engine.stepper.tensor_copies import KeptTensors
 from mimokit.experiment import Stepper
 from mimokit_widgets import StepperView
 from tests.browser.chromium import find_chromium

@@ -102,7 +102,7 @@ SWAP_HALVES = "mimokit.architecture.huggingface.weight_tensors.WeightTensors.swa
 ADD_MERGER = "mimokit.architecture.huggingface.qwen_vision_tensors._add_merger"
 
 # How often a calibration measures, and how much.
-REPEATS = "mimokit.engine.calibration.collectives.REPEATS"
+REPEATS = "mimokit.engine.calibration.measure.REPEATS"
 SECONDS_PER_SIZE = "mimokit.engine.calibration.timing.SECONDS_PER_SIZE"
 CPU_ROWS = "mimokit.engine.calibration.timing.CPU_ROWS"
 CPU_WIDTHS = "mimokit.engine.calibration.timing.CPU_WIDTHS"

@@ -37,7 +37,7 @@ def _has(owner: object, name: str) -> bool:
         ("torch", c10d, "TCPStore", MEMBERSHIP),
         ("torch", dist.distributed_c10d, "_abort_process_group",
          "mimokit/cluster/worker/connections.py"),
-        ("torch", torch.Tensor, "_version", "mimokit/engine/stepper/kept.py"),
+        ("torch", torch.Tensor, "_version", "mimokit/engine/stepper/tensor_copies.py"),
         ("ipyparallel", ipyparallel.Client, "_mux_stream", STREAMS),
         ("ipyparallel", ipyparallel.Client, "_control_stream", STREAMS),
         ("ipyparallel", ipyparallel.Client, "_query_stream", STREAMS),

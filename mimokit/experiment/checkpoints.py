@@ -310,7 +310,7 @@ def write_whole(checkpoint: Checkpoint, output: Path) -> list[str]:
     Raises:
         ConfigError: the folder exists or cannot be written, or the checkpoint is not whole.
     """
-    from mimokit.engine.checkpoints.whole import write_weights
+    from mimokit.engine.checkpoints.files import write_weights
 
     check_all_files(checkpoint)
     try:

@@ -119,7 +119,6 @@ def _in_both(
     from mimokit.engine.verify.oracle import run_oracle
 
     start = plan.executions[plan.llm_module_name].weights
-    in_fp32 = {name: execution.in_fp32() for name, execution in plan.executions.items()}
     given = config, data, steps, decoders, code, start
     if start == "fp32":
         return run_oracle(plan, *given, nudge=nudge), [], 1.0

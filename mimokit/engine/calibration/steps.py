@@ -26,7 +26,6 @@ def step_times(
     """Train, and return the median seconds and CPU seconds between the ends of steps. Collective.
 
     Args:
-        emit: takes all samples, as in a run.
         warmup: steps that are not counted.
         peers: of this rank in other replicas of the layout.
     """

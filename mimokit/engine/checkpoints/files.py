@@ -29,10 +29,12 @@ from mimokit.engine.checkpoints.blocks import BlockTensor
 from mimokit.engine.checkpoints.state import HeldTensor
 from mimokit.planning.checkpoint_files import SAVE
 from mimokit.planning.checkpoints import (
+    WEIGHTS,
     Checkpoint,
     damaged,
     digest_text,
     file_of_rank,
+    tensor_name,
     unusable,
 )
 
@@ -119,6 +121,28 @@ def read_whole(checkpoint: Checkpoint, names: Iterable[str]) -> Mapping[str, tor
     return state
 
 
+def write_weights(checkpoint: Checkpoint, output: Path) -> list[str]:
+    """Write a file per module into a new folder, and return their names.
+
+    One module is in memory at a time.
+
+    Raises:
+        ConfigError: the checkpoint is not whole.
+        OSError: the folder exists or cannot be written.
+    """
+    output.mkdir(parents=True)
+    files = []
+    for module in dict.fromkeys(name.split("/", 1)[0] for name in checkpoint.weights):
+        prefix = tensor_name(WEIGHTS, module, "")
+        names = [name for name in checkpoint.shapes if name.startswith(prefix)]
+        whole = read_whole(checkpoint, names)
+        tensors = {name.removeprefix(prefix): tensor for name, tensor in whole.items()}
+        note = {"format": "pt", "step": str(checkpoint.step)}
+        files.append(f"{module}.safetensors")
+        save_file(tensors, output / files[-1], metadata=note)
+    return files
+
+
 def _read(checkpoint: Checkpoint, state: dict[str, Any]) -> None:
     lacks = sorted(state.keys() - checkpoint.shapes.keys())
     if lacks:
@@ -134,11 +158,7 @@ def _read(checkpoint: Checkpoint, state: dict[str, Any]) -> None:
 
 
 class _WholeReader(HuggingFaceStorageReader):
-    """Torch's reader, of a checkpoint of which no block may be missing: it would read on.
-
-    Raises:
-        ConfigError: a block is missing, or a file is not what it should be.
-    """
+    """Torch's reader, of a checkpoint of which no block may be missing: it would read on."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         super().__init__(str(checkpoint.directory))

@@ -138,11 +138,7 @@ def encoder_entries(
 
 
 def encoder_tensors(module: str, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the tensors for the only encoder of a module, whatever its entry is called.
-
-    Raises:
-        ValueError: see `encoder_entries`.
-    """
+    """Return the tensors for the only encoder of a module, whatever its entry is called."""
     (tensors,) = encoder_entries(module, inputs, most=1).values()
     return tensors
 
@@ -150,11 +146,7 @@ def encoder_tensors(module: str, inputs: Mapping[str, Any]) -> Mapping[str, Any]
 def tensors_by_encoder(
     module: str, encoders: Iterable[str], inputs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return encoder -> its tensors; the entry of a module's only encoder may have any name.
-
-    Raises:
-        ValueError: see `encoder_tensors`.
-    """
+    """Return encoder -> its tensors; the entry of a module's only encoder may have any name."""
     names = list(encoders)
     if len(names) == 1:
         return {names[0]: encoder_tensors(module, inputs)}

@@ -193,11 +193,7 @@ class MultimodalCollate:
     def _take_words(
         self, head: EncoderInputs, samples: Sequence[MultimodalSample], ids: torch.Tensor
     ) -> dict[str, object]:
-        """Replace words in the ids by placeholders, in place; return the inputs of the text head.
-
-        Raises:
-            ValueError: a sample has more words than the head accepts.
-        """
+        """Replace words in the ids by placeholders, in place; return the text head's inputs."""
         most = head.geometry.tokens
         texts = torch.full((len(samples), most), self.padding)
         counts = []

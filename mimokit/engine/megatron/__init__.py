@@ -80,8 +80,6 @@ with quick_import():
         without_transformer_engine,
     )
     from mimokit.engine.megatron.fp8_linear import multiply_in_fp8
-    from mimokit.engine.megatron.kernels import transformer_engine_attention
-    from mimokit.engine.megatron.latent import WholeLinear, take_whole_linear
     from mimokit.engine.megatron.state import (
         ensure_memory_buffer,
         forget_rotary_embeddings,
@@ -91,6 +89,11 @@ with quick_import():
     from mimokit.engine.megatron.token_prediction import (
         count_from_first_stage,
         token_prediction_spec,
+    )
+    from mimokit.engine.megatron.transformer_engine import (
+        WholeLinear,
+        take_whole_linear,
+        transformer_engine_attention,
     )
     from mimokit.engine.megatron.weight_products import WeightProducts
 

@@ -14,7 +14,7 @@ from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParall
 from megatron.core.transformer.transformer_layer import TransformerLayer
 
 from mimokit.engine.megatron.fp8 import E4M3, E5M2, Scaled, product, rounded, scales
-from mimokit.engine.megatron.latent import WholeLinear
+from mimokit.engine.megatron.transformer_engine import WholeLinear
 from mimokit.engine.megatron.weight_products import Later, later_of
 
 

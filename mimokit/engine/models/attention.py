@@ -43,7 +43,6 @@ class SequenceAttention(MegatronModule):  # type: ignore[misc]
         layer_number: in the whole module, from 1; decides whether it has the window of a config:
             how many positions before and after itself a position attends to, -1 for all.
         attn_mask_type: causal; otherwise a position attends to all that no mask hides.
-        options: others that Megatron passes, of which this has no use.
 
     Attributes:
         attention_dropout: what drops attention probabilities, set by `set_dropout`.

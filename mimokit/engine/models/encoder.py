@@ -349,11 +349,7 @@ class EncoderKind:
     sides: Callable[[int], tuple[int, int]] = lambda before: (before, 0)
 
     def spec(self, build: ModuleBuild) -> ModuleSpec:
-        """Return the spec of an encoder and its projector; the provider injects groups and stage.
-
-        Raises:
-            ValueError: if its sizes do not divide each other.
-        """
+        """Return the spec of an encoder and its projector; the provider injects groups."""
         network, execution = build.architecture, build.execution
         slices = execution.tensor_parallel if execution.sequence_parallel else 1
         mask_type = self.mask_type

@@ -223,9 +223,6 @@ def _with_positions(hidden: torch.Tensor, table: torch.Tensor, cut: SequenceCut)
     """Add learned positions to [tokens of this rank, samples, hidden].
 
     Tokens that only ranks need, to share a sample evenly, have the last one.
-
-    Raises:
-        ValueError: a sample has more tokens than the table has rows.
     """
     lengths = cut.lengths or (len(hidden) * cut.parts,)
     if max(lengths) >= len(table) + cut.divisor:

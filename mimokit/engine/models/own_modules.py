@@ -132,11 +132,7 @@ class OwnEncoder(Encoder):
             return self._encoded(blank.pop(ITEM_TOKENS, None), blank)[:0]
 
     def _take_experts(self, groups: ProcessGroupCollection) -> None:
-        """Let experts take the tokens of items, of which each rank may have another number.
-
-        Raises:
-            ValueError: a router is Megatron's own, whose losses and choices depend on the layout.
-        """
+        """Let experts take the tokens of items, of which each rank may have another number."""
         for part in self.module.modules():
             if isinstance(part, TopKRouter) and not isinstance(part, LayoutFreeRouter):
                 raise ValueError(

@@ -151,9 +151,6 @@ class ProjectorStack(MegatronModule):  # type: ignore[misc]
     Ranks share the outputs of the first, the inputs of the second, and so on; they gather the
     outputs of a last one that has no partner.
 
-    Args:
-        options: others that Megatron passes, of which this has no use.
-
     Attributes:
         inside: widths between the matrices.
         piece: width of the norm in front; a row is cut into pieces of that width, and each is

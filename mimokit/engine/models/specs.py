@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mimokit.architecture.from_config import cuts_of_config
-from mimokit.config import MimoParallelismConfig, ModuleArchitecture
+from mimokit.architecture.tokens import row_features
+from mimokit.config import MimoParallelismConfig, ModuleArchitecture, ProjectorArchitecture
 from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.megatron import ModuleSpec
 from mimokit.engine.models.adapter import ROWS
 from mimokit.engine.models.audio import AUDIO
 from mimokit.engine.models.described import is_whole_modality
 from mimokit.engine.models.encoder import EncoderKind
-from mimokit.engine.models.image_decoder import image_decoder_spec
 from mimokit.engine.models.language import language_model_spec, text_decoder_spec
 from mimokit.engine.models.own_modules import OwnEncoder, OwnLanguageModel
 from mimokit.engine.models.provider import MimoModelProvider
@@ -59,21 +61,29 @@ def language_spec(build: ModuleBuild) -> ModuleSpec:
 
 
 def decoder_spec(build: ModuleBuild) -> ModuleSpec:
-    """Return the spec of a module behind the language model.
-
-    Raises:
-        ValueError: if its sizes do not divide each other.
-    """
+    """Return the spec of a module behind the language model."""
     of_text = build.architecture.modality == "text"
     return text_decoder_spec(build) if of_text else image_decoder_spec(build)
 
 
-def encoder_spec(build: ModuleBuild) -> ModuleSpec:
-    """Return the spec of an encoder, of mimokit or of the user, and its projector.
+def image_decoder_spec(build: ModuleBuild) -> ModuleSpec:
+    """Return the spec of a decoder of images or sound.
 
-    Raises:
-        ValueError: if its sizes do not divide each other.
+    It takes what the language model has made of the placeholders of an image. All of these rows
+    attend to each other, as in an adapter, and a matrix makes each of them the pixels of its patch,
+    or the log-mel frames of a token of sound.
     """
+    network, language = build.architecture, build.joined
+    head = ProjectorArchitecture(hidden_sizes=[])
+    layers = network.over_rows.model_copy(update={"projector": head})
+    made = language.model_copy(update={"hidden_size": row_features(network)})
+    spec = ROWS.spec(replace(build, architecture=layers, joined=made))
+    spec.submodules["encoders"][ROWS.name].params["inputs"] = language.hidden_size
+    return spec
+
+
+def encoder_spec(build: ModuleBuild) -> ModuleSpec:
+    """Return the spec of an encoder, of mimokit or of the user, and its projector."""
     if is_whole_modality(build.builder):
         return build.builder
     kind = encoder_kind(build.architecture)

@@ -293,9 +293,6 @@ class AnySizeVisionTransformer(VisionTransformer):
         Args:
             hidden_states: [patches of all images, features], in the order of `cut_patches`.
             grid_thw: [images, 3]: frames (1), rows and columns of every image, in patches.
-
-        Raises:
-            ValueError: see `check_grid`.
         """
         check_grid(grid_thw, self.geometry, len(hidden_states))
         patches = self.patch_embedding(hidden_states)

@@ -19,10 +19,10 @@ from mimokit.engine.data.sources import DataSource
 from mimokit.engine.device import close_groups_since, open_groups
 from mimokit.engine.inside_steps import Inside, listening
 from mimokit.engine.stepper.inputs import InputWatch
-from mimokit.engine.stepper.kept import KeptTensors
 from mimokit.engine.stepper.recorder import Watcher
 from mimokit.engine.stepper.rows import CrossingRows, KeptRows, print_of
 from mimokit.engine.stepper.suspended import code_to_come, executor_of, tensors_of
+from mimokit.engine.stepper.tensor_copies import KeptTensors
 from mimokit.engine.steps import Step, StepGenerator
 from mimokit.engine.training.loop import StepResult, prepare, training_step
 from mimokit.planning.stepper import Crossing, PlannedStep, SeenCrossing, clock_of
@@ -103,11 +103,7 @@ class RankSession:
         return self._do(number, planned)
 
     def _is_next(self, planned: PlannedStep) -> bool:
-        """Return whether a planned step is next; a rank skips steps for which it has no data.
-
-        Raises:
-            StepFailedError: the next step of this rank is not in the plan at this place.
-        """
+        """Return whether a planned step is next; a rank skips steps for which it has no data."""
         pending = self._pending
         if pending is not None and _same(planned, pending):
             return True

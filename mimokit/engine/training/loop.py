@@ -37,15 +37,19 @@ from mimokit.engine.steps import Step, StepGenerator, exhaust, observed_by
 from mimokit.engine.training.evaluation import check_validation, emit_evaluation, evaluate
 from mimokit.engine.training.expert_loads import ExpertLoads, with_loads
 from mimokit.engine.training.health import CollectiveCount, health_sample
-from mimokit.engine.training.held import ACTIVATIONS, KeptBytes, state_bytes
 from mimokit.engine.training.loop_monitor import (
     counts_on_rank,
     create_performance_monitor,
     further_columns,
     further_losses,
 )
+from mimokit.engine.training.module_bytes import (
+    ACTIVATIONS,
+    KeptBytes,
+    state_bytes,
+    telling_what_is_held,
+)
 from mimokit.engine.training.monitor import PerformanceMonitor, watch
-from mimokit.engine.training.out_of_memory import telling_what_is_held
 from mimokit.engine.training.profiling import profiler
 from mimokit.engine.training.saving import save_hf
 from mimokit.engine.training.tracer import Arrivals, Tracer, align_clocks
@@ -315,11 +319,7 @@ def train_on_rank(
 
 
 def saver_of(state: TrainingState, plan: LayoutPlan) -> Saver:
-    """Return what saves a run as `runtime.checkpoint` says, whose directory is given. Collective.
-
-    Raises:
-        ConfigError: the directory cannot be used; see `Saver`.
-    """
+    """Return what saves a run as `runtime.checkpoint` says, with its directory. Collective."""
     data = data_position(state.config, plan, state.data, dist.get_rank())
     return Saver(state.config, state.model, state.update, data, state.iteration)
 

@@ -183,12 +183,7 @@ def _copy_others(source: Path, folder: Path) -> None:
 
 @contextmanager
 def _new_directory(target: Path, needed: int) -> Iterator[Path]:
-    """Yield a directory that gets the name of the target when the block ends without an error.
-
-    Raises:
-        ConfigError: the target exists, the disk is too small, or a file cannot be written; nothing
-            is left then.
-    """
+    """Yield a directory that gets the name of the target when the block ends without an error."""
     target = target.absolute()
     if os.path.lexists(target):
         raise refused(target, "path", str(target), "it exists; name a new directory")

@@ -206,11 +206,7 @@ def _same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:
 
 @contextmanager
 def opened(directory: str | os.PathLike[str]) -> Iterator[tuple[WeightDirectory, TensorSource]]:
-    """Yield a weights directory, of Hugging Face or converted, and where its tensors are read from.
-
-    Raises:
-        ConfigError: as `read_directory` and `read_layout`.
-    """
+    """Yield a weights directory, of Hugging Face or converted, and what reads its tensors."""
     tensors: LayoutTensors | FileTensors
     if os.path.exists(Path(directory) / LAYOUT):
         layout = read_layout(directory)

@@ -43,8 +43,8 @@ def _bytes_held(plan, config):
     """Train one step; return the bytes of weights and of gradients on this rank."""
     from mimokit.engine.data.sources import default_data
     from mimokit.engine.steps import exhaust
-    from mimokit.engine.training.held import state_bytes
     from mimokit.engine.training.loop import prepared, training_step
+    from mimokit.engine.training.module_bytes import state_bytes
 
     with prepared(plan, config, default_data) as state:
         exhaust(training_step(state))

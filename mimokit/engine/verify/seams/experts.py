@@ -17,8 +17,7 @@ import torch
 
 from mimokit.engine.megatron import MoELayer
 from mimokit.engine.models.experts import SeededExperts
-from mimokit.engine.verify.seams.columns import Columns, columns_of
-from mimokit.engine.verify.seams.places import RowPlaces
+from mimokit.engine.verify.seams.places import Columns, RowPlaces, columns_of
 from mimokit.engine.verify.seams.recorder import Recorder
 from mimokit.planning.seams import SeamPhase
 

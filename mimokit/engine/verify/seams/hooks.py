@@ -22,9 +22,8 @@ from mimokit.engine.models.encoder import Encoder
 from mimokit.engine.models.rng import row_computed, rows_computed
 from mimokit.engine.models.weights import modules_of_whole
 from mimokit.engine.parallel.context import SequenceCut
-from mimokit.engine.verify.seams.columns import Columns, columns_of
 from mimokit.engine.verify.seams.experts import MixtureHooks
-from mimokit.engine.verify.seams.places import RowPlaces, places_of_layer
+from mimokit.engine.verify.seams.places import Columns, RowPlaces, columns_of, places_of_layer
 from mimokit.engine.verify.seams.recorder import Recorder
 from mimokit.planning.seams import LOSS, PROJECTOR, SeamPhase
 

@@ -1,4 +1,4 @@
-"""Which rows of which samples a tensor on a rank has."""
+"""Which rows of which samples a tensor on a rank has, and which columns."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from mimokit.engine.models.rng import MaskRows
 from mimokit.engine.parallel.context import SequenceCut, positions_of_rank
+from mimokit.engine.parallel.marks import shard_of
 from mimokit.engine.parallel.row import SampleRow
 from mimokit.engine.verify.seams.signs import row_numbers, row_signs
 
@@ -138,3 +139,21 @@ def places_of_rows(samples: Sequence[int], counts: Sequence[int]) -> RowPlaces:
 def all_in_one(number: int) -> RowPlaces:
     """Return the places of a parameter, whose entries are columns of one row."""
     return RowPlaces(np.zeros(number, np.int64), np.zeros(number, np.int64))
+
+
+Columns = NDArray[np.int64] | None
+"""Place of every column of a rank in the whole tensor; None: the rank has all columns."""
+
+
+def columns_of(weight: torch.nn.Parameter, dimension: int) -> Columns:
+    """Return the share of a rank along a dimension of a weight.
+
+    Args:
+        dimension: 0: of the output of its matrix; 1: of the input.
+    """
+    shard = shard_of(weight)
+    if shard.cut.dimension != dimension:
+        return None
+    length = shard.cut.whole[dimension]
+    alone = replace(shard.cut, whole=(length,), dimension=0)
+    return alone.at(shard.place).of(np.arange(length), padding=-1).astype(np.int64)

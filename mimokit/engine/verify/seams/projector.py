@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from mimokit.engine.megatron import MultimodalProjector
-from mimokit.engine.verify.seams.columns import Columns, columns_of
-from mimokit.engine.verify.seams.places import RowPlaces, places_of_rows
+from mimokit.engine.verify.seams.places import Columns, RowPlaces, columns_of, places_of_rows
 from mimokit.engine.verify.seams.recorder import Recorder
 from mimokit.planning.seams import PROJECTOR, SeamPhase
 

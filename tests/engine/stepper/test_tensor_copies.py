@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from mimokit.engine.stepper.kept import KeptTensors
+from mimokit.engine.stepper.tensor_copies import KeptTensors
 
 
 def test_a_tensor_is_as_it_was_after_each_tick_also_if_it_changes_in_place() -> None:

@@ -10,7 +10,7 @@ import torch
 from mimokit.analysis import load_runs
 from mimokit.analysis.held import held_section
 from mimokit.engine.steps import Step
-from mimokit.engine.training.held import KeptBytes
+from mimokit.engine.training.module_bytes import KeptBytes
 from mimokit.experiment import train
 from mimokit.step_kinds import StepKind
 from tests.evaluations import QUICK

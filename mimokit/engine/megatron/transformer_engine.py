@@ -1,4 +1,4 @@
-"""The linear layer of Megatron's latent attention that is whole on every tensor-parallel rank."""
+"""Classes of Transformer Engine: its attention, and what stands in for its linear layer."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ from megatron.core.extensions import transformer_engine
 from megatron.core.transformer import multi_latent_attention
 from megatron.core.transformer.transformer_config import TransformerConfig
 
+from mimokit.engine.megatron.cpu import CPU_ONLY
+
 
 class WholeLinear(torch.nn.Module):
-    """A matrix without bias, the same on every rank; in place of Transformer Engine's `TELinear`.
-
-    Args:
-        options: others that Megatron passes, of which this has no use.
-    """
+    """A matrix without bias, the same on every rank; in place of `TELinear`."""
 
     def __init__(
         self,
@@ -49,3 +47,10 @@ def take_whole_linear() -> None:
     """
     multi_latent_attention.Linear = WholeLinear
     multi_latent_attention.HAVE_TE = transformer_engine.HAVE_TE
+
+
+def transformer_engine_attention() -> Any:
+    """Return the class of Transformer Engine's attention; None without it or without a GPU."""
+    if CPU_ONLY:
+        return None
+    return transformer_engine.TEDotProductAttention if transformer_engine.HAVE_TE else None
