@@ -11,6 +11,7 @@ from typing import Any
 import mimokit
 from mimokit.config import ExperimentConfig
 from mimokit.experiment import Oracle, verify
+from tests.rank_steps import run_step, state_of
 
 
 def of_hugging_face(
@@ -130,18 +131,14 @@ def _logits(plan: Any, config: ExperimentConfig) -> Any:
     """Return (data rank, tensor rank, logits) of one step of training; None on other ranks."""
     import torch
 
-    from mimokit.engine.data.sources import default_data
-    from mimokit.engine.steps import exhaust
-    from mimokit.engine.training.loop import prepared, training_step
-
     found: list[Any] = []
-    with prepared(plan, config, default_data) as state:
+    with state_of(plan, config) as state:
         wrapped = state.model.modules().get("language_module")
         if wrapped is not None and wrapped.module.post_process:
             wrapped.module.output_layer.register_forward_hook(
                 lambda layer, given, made: found.append(made[0].detach().clone())
             )
-        exhaust(training_step(state))
+        run_step(state)
         if not found:
             return None
         groups = state.model.pg_collections["language_module"]

@@ -9,6 +9,7 @@ from mimokit.cluster import RankError
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
 from tests.megatron_on_gloo import HAS_COLOCATED_BRIDGE
+from tests.rank_steps import run_step, state_of
 
 
 def _both_ways(plan, pieces, gradients, rows):
@@ -161,23 +162,20 @@ def test_checks_take_a_hundredth_of_the_time_on_the_slowest_rank(cluster):
 def _compared(plan, config):
     """Return how often the bridge compared in five steps of training, and of `verify`."""
     from mimokit.engine.colocated.checks import OneStepOfN, check_rarely
-    from mimokit.engine.data.sources import default_data
-    from mimokit.engine.steps import exhaust
-    from mimokit.engine.training.loop import prepared, training_step
 
     found = []
     for rarely in (True, False):
-        with prepared(plan, config, default_data) as state:
+        with state_of(plan, config) as state:
             (bridge,) = state.model.bridges.values()
             if rarely:
                 state.checks = check_rarely([bridge])
                 assert isinstance(state.checks, OneStepOfN)
             for _ in range(2):
-                exhaust(training_step(state))
+                run_step(state)
             if rarely:
                 state.checks._next = 1000
             for _ in range(3):
-                exhaust(training_step(state))
+                run_step(state)
             found.append(bridge.comparisons)
     return found
 

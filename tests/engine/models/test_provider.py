@@ -10,6 +10,7 @@ from mimokit.cluster import RankError
 from mimokit.engine.models.rng import ModuleRngTracker, module_seed
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
+from tests.rank_steps import run_step, state_of
 
 
 def _groups(plan):
@@ -58,14 +59,10 @@ def _threads_after_models(plan, config, models):
     import gc
     import os
 
-    from mimokit.engine.data.sources import default_data
-    from mimokit.engine.steps import exhaust
-    from mimokit.engine.training.loop import prepared, training_step
-
     counts = []
     for _ in range(models):
-        with prepared(plan, config, default_data) as state:
-            exhaust(training_step(state))
+        with state_of(plan, config) as state:
+            run_step(state)
         del state
         gc.collect()
         counts.append(len(os.listdir("/proc/self/task")))

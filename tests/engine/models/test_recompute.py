@@ -13,6 +13,7 @@ from mimokit.engine.models.rng import ModuleRngTracker
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
 from tests.layouts_multimodal import LANGUAGE
+from tests.rank_steps import state_of
 from tests.whole_runs import recomputed
 
 FULL = {"images": "full", LANGUAGE: "full"}
@@ -20,13 +21,11 @@ FULL = {"images": "full", LANGUAGE: "full"}
 
 def _gradients(plan, config):
     """Return loss and summed gradients of a step, and the loss of held-out samples."""
-    from mimokit.engine.data.sources import default_data
     from mimokit.engine.pipeline.steps import forward_backward_steps
     from mimokit.engine.steps import exhaust
     from mimokit.engine.training.evaluation import evaluate
-    from mimokit.engine.training.loop import prepared
 
-    with prepared(plan, config, default_data) as state:
+    with state_of(plan, config) as state:
         state.update.zero()
         losses = exhaust(forward_backward_steps(state.iterator, state.model))
         gradients = {

@@ -10,6 +10,7 @@ import mimokit
 from mimokit.engine.parallel import loss_scale
 from tests.layouts_apart import apart_config
 from tests.layouts_multimodal import LANGUAGE
+from tests.rank_steps import run_step, state_of
 
 START = 64.0
 
@@ -23,14 +24,11 @@ def _steps(plan, config, overflows):
     import torch
     import torch.distributed as dist
 
-    from mimokit.engine.data.sources import default_data
     from mimokit.engine.megatron import MoEAuxLossAutoScaler
     from mimokit.engine.parallel.main_weights import main_value
-    from mimokit.engine.steps import exhaust
-    from mimokit.engine.training.loop import prepared, training_step
 
     found = []
-    with prepared(plan, config, default_data) as state:
+    with state_of(plan, config) as state:
         modules, reduce = state.model.modules(), state.update.reduce
 
         def weights():
@@ -46,7 +44,7 @@ def _steps(plan, config, overflows):
 
             state.update.reduce = overflown
             before = weights()
-            norm = exhaust(training_step(state)).grad_norm
+            norm = run_step(state).grad_norm
             moved = not all(map(torch.equal, before, weights()))
             auxiliary = float(MoEAuxLossAutoScaler.main_loss_backward_scale)
             found.append((math.isfinite(norm), auxiliary, state.update.loss_scale.value, moved))

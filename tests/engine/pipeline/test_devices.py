@@ -18,6 +18,7 @@ from tests.layouts_apart import apart_multimodal_config, decoded_config
 from tests.layouts_multimodal import LANGUAGE, PRESENCE, multimodal_config
 from tests.layouts_pipelines import shared_pipeline
 from tests.planted import planted
+from tests.rank_steps import run_step, state_of
 from tests.whole_runs import (
     cut_along_sequences,
     experts_on_shared_stages,
@@ -39,25 +40,20 @@ COUNTS_OF_ITEMS = {
 
 def losses_on_two_devices(plan: Any, config: ExperimentConfig) -> tuple[list[float], list[str]]:
     """Return the losses of two steps on a rank that has a device, and where the host waited."""
-    from mimokit.engine.data.sources import default_data
-    from mimokit.engine.steps import exhaust
-    from mimokit.engine.training.loop import prepared, training_step
     from tests.two_devices import two_devices
 
-    with two_devices() as devices, prepared(plan, config, default_data) as state:
+    with two_devices() as devices, state_of(plan, config) as state:
         devices.waits.clear()
-        losses = [exhaust(training_step(state)).loss for _ in range(2)]
+        losses = [run_step(state).loss for _ in range(2)]
     return losses, devices.waits
 
 
 def accuracy_on_two_devices(plan: Any, config: ExperimentConfig) -> float:
     """Return the accuracy on held-out samples of a rank that has a device."""
-    from mimokit.engine.data.sources import default_data
     from mimokit.engine.training.evaluation import evaluate
-    from mimokit.engine.training.loop import prepared
     from tests.two_devices import two_devices
 
-    with two_devices(), prepared(plan, config, default_data) as state:
+    with two_devices(), state_of(plan, config) as state:
         return evaluate(state.model, state.data, config.data, samples=8).token_accuracy
 
 
@@ -114,17 +110,14 @@ def test_a_step_makes_its_tensors_on_the_device_of_the_rank(
 def loss_with_loaded_states(plan: Any, config: ExperimentConfig) -> list[float]:
     """Return the losses of two steps; before the second one states are made as for a checkpoint."""
     from mimokit.engine.checkpoints.state import begin_optimizer_states, optimizer_states_of
-    from mimokit.engine.data.sources import default_data
-    from mimokit.engine.steps import exhaust
-    from mimokit.engine.training.loop import prepared, training_step
     from tests.two_devices import two_devices
 
-    with two_devices(), prepared(plan, config, default_data) as state:
-        losses = [exhaust(training_step(state)).loss]
+    with two_devices(), state_of(plan, config) as state:
+        losses = [run_step(state).loss]
         saved = {held.name for held in optimizer_states_of(state.model, state.update)}
         state.update.optimizer.state.clear()
         begin_optimizer_states(state.model, state.update, saved)
-        return [*losses, exhaust(training_step(state)).loss]
+        return [*losses, run_step(state).loss]
 
 
 def test_states_of_a_checkpoint_are_loaded_to_the_device_of_the_rank(

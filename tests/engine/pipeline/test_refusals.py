@@ -15,6 +15,7 @@ from tests.invariance import assert_computes_the_same
 from tests.layouts_apart import apart_config, apart_multimodal_config
 from tests.layouts_multimodal import LANGUAGE
 from tests.planted import planted
+from tests.rank_steps import run_step, state_of
 
 
 def test_replicas_that_do_not_divide_each_other_are_refused():
@@ -110,9 +111,6 @@ def test_a_rank_that_raises_is_named_and_all_come_back(cluster):
 
 
 def _train_a_step(plan, config):
-    from mimokit.engine.data.sources import default_data
-    from mimokit.engine.steps import exhaust
-    from mimokit.engine.training.loop import prepared, training_step
 
-    with prepared(plan, config, default_data) as state:
-        exhaust(training_step(state))
+    with state_of(plan, config) as state:
+        run_step(state)

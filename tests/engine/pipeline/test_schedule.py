@@ -7,18 +7,17 @@ import pytest
 import mimokit
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
+from tests.rank_steps import state_of
 
 
 def _call(plan, config):
     """Return (loss, tokens, largest gradient) of the forward alone, then of the whole step."""
-    from mimokit.engine.data.sources import default_data
     from mimokit.engine.pipeline.steps import forward_backward_steps, forward_steps
     from mimokit.engine.steps import exhaust
-    from mimokit.engine.training.loop import prepared
 
     found = []
     for steps in (forward_steps, forward_backward_steps):
-        with prepared(plan, config, default_data) as state:
+        with state_of(plan, config) as state:
             losses = exhaust(steps(state.iterator, state.model))
             (module,) = state.model.modules().values()
             largest = max(float(p.main_grad.abs().max()) for p in module.parameters())
@@ -40,13 +39,11 @@ def test_forward_alone_gives_the_same_loss_and_no_gradients(cluster):
 
 def _reducing(plan, config):
     """Return (module, micro-batch) of the backwards in which Megatron may reduce gradients."""
-    from mimokit.engine.data.sources import default_data
     from mimokit.engine.pipeline.steps import forward_backward_steps
     from mimokit.engine.steps import exhaust
-    from mimokit.engine.training.loop import prepared
 
     found = []
-    with prepared(plan, config, default_data) as state:
+    with state_of(plan, config) as state:
         modules = state.model.modules()
 
         def note(step):

@@ -20,6 +20,7 @@ from tests.evaluations import QUICK
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
 from tests.planted import planted
+from tests.rank_steps import state_of
 
 SLEEP = 1.5
 """Long, so that a busy machine does not take as long for something else."""
@@ -190,12 +191,10 @@ def _counted_on_rank(plan, config) -> tuple[dict[str, int], float, float]:
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
-    from mimokit.engine.data.sources import default_data
     from mimokit.engine.pipeline.steps import forward_backward_steps, forward_steps
     from mimokit.engine.steps import exhaust
-    from mimokit.engine.training.loop import prepared
 
-    with prepared(plan, config, default_data) as state:
+    with state_of(plan, config) as state:
         batch = next(state.iterator)
         with FlopCounterMode(display=False) as ahead, torch.no_grad():
             (loss,) = exhaust(forward_steps(iter([batch]), state.model))

@@ -17,6 +17,7 @@ from tests.layouts_weights import STD, weights_config
 from tests.llava import VISION, llava_checkpoint, llava_config
 from tests.mimo import mimo_config
 from tests.qwen_vl import qwen_config
+from tests.rank_steps import state_of
 from tests.whole_runs import pooled_weights
 
 ONE = {"data_parallel": 1}
@@ -74,11 +75,9 @@ def test_every_layout_leaves_what_one_process_leaves(cluster, tmp_path):
 
 
 def _written(plan, config):
-    from mimokit.engine.data.sources import default_data
-    from mimokit.engine.training.loop import prepared
     from mimokit.engine.training.saving import save_hf
 
-    with prepared(plan, config, default_data) as state:
+    with state_of(plan, config) as state:
         save_hf(state.model, config.model, config.runtime.save_hf)
 
 

@@ -19,6 +19,7 @@ from mimokit.cluster import RankError
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config, decoded_config
 from tests.layouts_multimodal import LANGUAGE, PRESENCE, multimodal_config
+from tests.rank_steps import run_step, state_of
 
 ITERATIONS = 3
 CONSTANT = {"clip_grad": 0.0, "learning_rate_warmup": 0, "learning_rate_decay": 0}
@@ -227,13 +228,9 @@ def _both(plan, config, update):
     """Run the document's loop, then mimokit's own; return both losses and what differs."""
     import torch
 
-    from mimokit.engine import default_data
-    from mimokit.engine.steps import exhaust
-    from mimokit.engine.training.loop import prepared, training_step
-
     found, weights, metrics = _loop(plan, config, update)
-    with prepared(plan, config, default_data) as state:
-        own = [exhaust(training_step(state)).loss for _ in range(ITERATIONS)]
+    with state_of(plan, config) as state:
+        own = [run_step(state).loss for _ in range(ITERATIONS)]
         mine = [p.detach() for m in state.model.modules().values() for p in m.parameters()]
         differ = [not torch.equal(a, b) for a, b in zip(weights, mine, strict=True)]
     return found, own, differ, metrics

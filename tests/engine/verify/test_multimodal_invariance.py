@@ -7,6 +7,7 @@ from tests import seams
 from tests.invariance import assert_computes_the_same, oracle_of
 from tests.layouts_multimodal import LANGUAGE, PRESENCE, multimodal_config
 from tests.planted import planted
+from tests.rank_steps import run_step, state_of
 from tests.whole_runs import EQUAL, whole_runs
 
 
@@ -40,13 +41,10 @@ def test_check_catches_a_frozen_module_that_is_trained(cluster):
 
 def _gradients_of(plan, config):
     """Return the modules on this rank that have gradients; optimizer state must be of the same."""
-    from mimokit.engine.data.sources import default_data
-    from mimokit.engine.steps import exhaust
-    from mimokit.engine.training.loop import prepared, training_step
     from mimokit.engine.verify.compare import local_gradients
 
-    with prepared(plan, config, default_data) as state:
-        exhaust(training_step(state))
+    with state_of(plan, config) as state:
+        run_step(state)
         modules = state.model.modules()
         stepped = {id(parameter) for parameter in state.update.optimizer.state}
         with_state = sorted(
@@ -60,13 +58,10 @@ def _gradients_of(plan, config):
 
 
 def _steps(plan, config):
-    from mimokit.engine.data.sources import default_data
-    from mimokit.engine.steps import exhaust
-    from mimokit.engine.training.loop import prepared, training_step
 
     seen = []
-    with prepared(plan, config, default_data) as state:
-        exhaust(training_step(state), lambda step: seen.append((step.name, step.module)))
+    with state_of(plan, config) as state:
+        run_step(state, lambda step: seen.append((step.name, step.module)))
     return seen
 
 

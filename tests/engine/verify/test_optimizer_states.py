@@ -5,17 +5,15 @@ from __future__ import annotations
 import mimokit
 from tests.engine.user_loop.test_documents_loop import homogeneous
 from tests.layouts import digits_config
+from tests.rank_steps import run_step, state_of
 from tests.whole_runs import IN_FULL, LANGUAGE, SHARDED_STATES, with_sizes
 
 
 def _held(plan, config):
     """Train one step; return the numbers of optimizer states and main weights on this rank."""
-    from mimokit.engine.data.sources import default_data
-    from mimokit.engine.steps import exhaust
-    from mimokit.engine.training.loop import prepared, training_step
 
-    with prepared(plan, config, default_data) as state:
-        exhaust(training_step(state))
+    with state_of(plan, config) as state:
+        run_step(state)
         optimizer = state.update.optimizer
         moments = sum(
             s["exp_avg"].numel() + s["exp_avg_sq"].numel() for s in optimizer.state.values()
@@ -41,13 +39,10 @@ def test_ranks_that_share_states_hold_a_part_of_them(cluster):
 
 def _bytes_held(plan, config):
     """Train one step; return the bytes of weights and of gradients on this rank."""
-    from mimokit.engine.data.sources import default_data
-    from mimokit.engine.steps import exhaust
-    from mimokit.engine.training.loop import prepared, training_step
     from mimokit.engine.training.module_bytes import state_bytes
 
-    with prepared(plan, config, default_data) as state:
-        exhaust(training_step(state))
+    with state_of(plan, config) as state:
+        run_step(state)
         held = state_bytes(state.model.modules(), state.update.optimizer).values()
         return [sum(module[kind] for module in held) for kind in ("weights", "gradients")]
 

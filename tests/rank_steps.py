@@ -1,0 +1,27 @@
+"""What tests do on a rank: build the training state of a layout on digits, and run its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from mimokit.config import ExperimentConfig
+
+
+@contextmanager
+def state_of(plan: Any, config: ExperimentConfig) -> Iterator[Any]:
+    """Prepare a `TrainingState`, and release its model at the end."""
+    from mimokit.engine.data.sources import default_data
+    from mimokit.engine.training.loop import prepared
+
+    with prepared(plan, config, default_data) as state:
+        yield state
+
+
+def run_step(state: Any, observe: Callable[[Any], object] | None = None) -> Any:
+    """Run an optimizer step and return its `StepResult`; `observe` sees the steps of the rank."""
+    from mimokit.engine.steps import exhaust
+    from mimokit.engine.training.loop import training_step
+
+    return exhaust(training_step(state), observe)
