@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from itertools import cycle
 from types import MappingProxyType
 from typing import Any
 
@@ -71,29 +70,15 @@ def whole_runs(proves: str) -> pytest.MarkDecorator:
 
 
 RECOMPUTED = {"recompute_granularity": "full", "overlap_grad_reduce": True}
-# (tensor, data) of encoder and language model, on shared ranks.
-SHARED_RANKS = [
-    ((4, 1), (1, 4)),
-    ((2, 4), (4, 2)),
-    ((1, 8), (8, 1)),
-]
-# (tensor, pipeline, data) of encoder and language model, on separate ranks.
-SEPARATE_RANKS = [
-    ((1, 1, 4), (2, 1, 2)),
-    ((1, 2, 2), (2, 1, 1)),
-    ((1, 2, 1), (1, 3, 1)),
-]
 
 
 def _sizes_of_all() -> Iterator[WholeRun]:
-    for makes, layouts, counts in (
-        (digits_config, SHARED_RANKS, (1, 3)),
-        (apart_config, SEPARATE_RANKS, (1, 4)),
-    ):
-        proves = "sizes on shared ranks" if makes is digits_config else "sizes on separate ranks"
-        for layout, count in zip(layouts, cycle(counts), strict=False):
-            make = partial(makes, *layout, num_microbatches=count)
-            yield WholeRun(proves, f"{_written(layout)} x{count}", make)
+    for sizes, count in ((((1, 8), (8, 1)), 1), (((2, 4), (4, 2)), 3)):
+        make = partial(digits_config, *sizes, num_microbatches=count)
+        yield WholeRun("sizes on shared ranks", f"{_written(sizes)} x{count}", make)
+    sizes_apart = (1, 1, 4), (2, 1, 2)
+    make = partial(apart_config, *sizes_apart, num_microbatches=1)
+    yield WholeRun("sizes on separate ranks", _written(sizes_apart), make)
 
 
 def _written(layout: tuple[tuple[int, ...], ...]) -> str:
@@ -110,7 +95,6 @@ def _written(layout: tuple[tuple[int, ...], ...]) -> str:
 def _networks() -> Iterator[WholeRun]:
     for language, tower, images, words, apart in [
         ("qwen3", "clip", (1, 1, 4), (4, 1, 1), False),
-        ("llama", "clip", (1, 2, 1), (2, 2, 1), True),
         ("qwen2", "siglip", (1, 1, 4), (4, 1, 1), False),
         ("gpt2", "siglip", (1, 2, 1), (2, 2, 1), True),
         ("geglu", "clip", (1, 1, 2), (2, 1, 1), False),
@@ -422,8 +406,6 @@ def _inner_layers() -> Iterator[WholeRun]:
     proves = "inner layers"
     rows = partial(with_inner_layers, partial(_like_qwen3, three_axes_in_rows), "qwen", 1, 2)
     yield WholeRun(proves, "three axes in rows on contexts", rows)
-    frames = partial(with_inner_layers, partial(_like_qwen3, any_size_on_stages), "qwen", 1)
-    yield WholeRun(proves, "shared frames on stages", frames)
 
 
 def ends_as_layers(make: Callable[[], ExperimentConfig]) -> ExperimentConfig:
@@ -448,8 +430,6 @@ def tied_on_stages(stages: int) -> ExperimentConfig:
 
 
 def _encoders_on_shared_ranks() -> Iterator[WholeRun]:
-    mixed = partial(multimodal_config, MIXED, "colocated", num_microbatches=2, presence=PRESENCE)
-    yield WholeRun("absent modalities on shared ranks", "mixed", mixed)
     ends = partial(ends_as_layers, partial(tied_on_stages, 3))
     yield WholeRun("tied embeddings on stages", "3 stages, ends as layers", ends)
 
@@ -461,15 +441,6 @@ AROUND = {"clip": (4, 2), "audio": (1, 8), "qwen": (2, 4)}
 def _pipelines_on_shared_ranks() -> Iterator[WholeRun]:
     proves = "pipelines on shared ranks"
     several = {"presence": PRESENCE, "tied": True, "three_axes": True}
-    make = partial(shared_pipeline, "homogeneous", (2, 2, 2), AROUND, 3, **several)
-    yield WholeRun(proves, "homogeneous TP2PP2DP2", make)
-    # 'qwen' has the ranks of the language model, whose ends alone have a group of their own.
-    in_stages = {"clip": (4, 2), "audio": (1, 4), "qwen": (2, 2)}
-    make = partial(
-        shared_pipeline, "colocated", (2, 2, 2), in_stages, 3, ("audio", "qwen"), **several,
-        encoder_microbatches=2,
-    )  # fmt: skip
-    yield WholeRun(proves, "colocated TP2PP2DP2, stages of encoders, passes of 2", make)
     cut = {"context_parallel": 2, "pipeline_order": "gpipe"}
     make = partial(shared_pipeline, "colocated", (2, 2, 1), AROUND, 3, **several, **cut)
     again = _With(make, (LANGUAGE,), {"recompute_granularity": "selective"})
@@ -479,6 +450,8 @@ def _pipelines_on_shared_ranks() -> Iterator[WholeRun]:
     yield WholeRun(
         proves, "homogeneous, interleaved, ends as layers", partial(ends_as_layers, make)
     )
+    # 'qwen' has the ranks of the language model, whose ends alone have a group of their own.
+    in_stages = {"clip": (4, 2), "audio": (1, 4), "qwen": (2, 2)}
     options = {**chunked, "encoder_chunks": 2, "encoder_microbatches": 3}
     staged = "audio", "qwen"
     make = partial(shared_pipeline, "colocated", (2, 2, 2), in_stages, 4, staged, **options)
@@ -520,7 +493,7 @@ def _weights_later() -> ExperimentConfig:
     return config.finalize()
 
 
-def apart_in_chunks(order: str, replicas: int = 1) -> ExperimentConfig:
+def apart_in_chunks(replicas: int = 1) -> ExperimentConfig:
     """Return a language model of 2 stages of 2 chunks behind an encoder of 2 stages."""
     tensor = 2 // replicas
     config = apart_config((1, 2, 1), (tensor, 2, replicas), 4)
@@ -528,7 +501,6 @@ def apart_in_chunks(order: str, replicas: int = 1) -> ExperimentConfig:
     config = _changed(config, LANGUAGE, tied_embeddings=True)
     language = config.model.module_parallelisms[LANGUAGE]
     language.virtual_pipeline_model_parallel_size = 2
-    config.runtime.pipeline_order = order
     return config.finalize()
 
 
@@ -537,12 +509,8 @@ def _encoders_on_separate_ranks() -> Iterator[WholeRun]:
     behind = partial(apart_config, (1, 1, 2), (1, 2, 1), 4, language_first=True)
     yield WholeRun("an encoder behind the language model", "of two replicas", behind)
     deep = {"clip": (1, 1, 1), "dino": (1, 2, 1), LANGUAGE: (1, 2, 1)}
-    audio = {"clip": (1, 1, 1), "dino": (1, 1, 2), "audio": (1, 2, 1), LANGUAGE: (1, 2, 1)}
-    make = partial(apart, audio, 4, presence=PRESENCE)
-    yield WholeRun("absent modalities on separate ranks", "three encoders", make)
-    for frozen in ("dino", LANGUAGE):
-        make = partial(apart, deep, 4, frozen=[frozen])
-        yield WholeRun("a frozen module on separate ranks", frozen, make)
+    make = partial(apart, deep, 4, frozen=["dino"])
+    yield WholeRun("a frozen module on separate ranks", "dino", make)
     make = partial(apart, {LANGUAGE: (1, 4, 1)}, 4)
     yield WholeRun("a language model alone", "four stages", make)
 
@@ -551,23 +519,8 @@ SOME = {"qwen": ModalityPresence(samples=[True, False, True, True, False, False,
 """Whole replicas are without images."""
 
 
-def _images_of_any_size() -> Iterator[WholeRun]:
-    proves = "images of any size"
-    make = partial(
-        apart_multimodal_config, {"qwen": (1, 1, 4), LANGUAGE: (2, 1, 1)}, 4, three_axes=True
-    )
-    yield WholeRun(proves, "fan-in, in shares", make)
-    sizes = {"qwen": (1, 2, 1), "audio": (1, 1, 2), LANGUAGE: (1, 2, 1)}
-    presence = {"qwen": ModalityPresence(microbatches=[True, False], samples=[True, False])}
-    make = partial(apart_multimodal_config, sizes, 4, three_axes=True, presence=presence)
-    yield WholeRun(proves, "absent, next to audio", make)
-
-
 def _words() -> Iterator[WholeRun]:
     """Yield runs of text heads before the language model."""
-    heads = {"words": (1, 1, 1), "clip": (1, 1, 1), "audio": (1, 1, 1), LANGUAGE: (1, 2, 1)}
-    make = partial(apart_multimodal_config, heads, 4, presence=PRESENCE)
-    yield WholeRun("a text head", "three heads meet in packing", make)
     separate = {"words": (2, 1, 1), "clip": (1, 1, 2), LANGUAGE: (1, 2, 2)}
     yield WholeRun("a text head", "fan-out", partial(apart_multimodal_config, separate, 4))
 
@@ -579,8 +532,6 @@ def _decoders() -> Iterator[WholeRun]:
         ("next to another", {**alone, LANGUAGE: (1, 2, 1), "other": (1, 2, 1)}),
     ):
         yield WholeRun("a decoder", name, partial(decoded_config, sizes, 4))
-    make = partial(_frozen, partial(decoded_config, alone, 2), **{LANGUAGE: True})
-    yield WholeRun("a decoder next to a frozen module", LANGUAGE, make)
     stages = partial(decoded_config, {**alone, LANGUAGE: (1, 2, 1)}, 2)
     yield WholeRun(
         "a decoder behind a model of which nothing is trained",
@@ -643,8 +594,6 @@ def _image_decoders() -> Iterator[WholeRun]:
     yield WholeRun(proves, "on contexts", image_decoder_on_contexts)
     any_size = partial(decoder_of_any_size, (2, 1, 2), "qwen")
     yield WholeRun(proves, "of absent images of any size", any_size)
-    sound = partial(decoder_of_any_size, (2, 2, 1), "audio")
-    yield WholeRun(proves, "of sound, in rows", partial(in_rows, sound))
     yield WholeRun(proves, "of the second encoder", _images_of_the_second_encoder)
     yield WholeRun(proves, "beside a text decoder, in rows", _image_decoder_beside_text)
     frozen = partial(
@@ -775,7 +724,6 @@ def _adapters() -> Iterator[WholeRun]:
     recordings = partial(_adapter_of_recordings, (1, 1, 1), (1, 1, 4), (1, 1, 2), **dropping)
     states = {**SHARDED_STATES, **TWO_INSTANCES, **RECOMPUTED}
     for name, make in (
-        ("fan-in, then fan-out", partial(_adapted, (1, 1, 2), (2, 1, 1), (1, 1, 2))),
         ("all in stages", partial(_adapted, (1, 2, 1), (1, 2, 2), (1, 2, 1))),
         (
             "of two encoders, one of them frozen",
@@ -964,17 +912,12 @@ def _experts_of_encoders_inside() -> ExperimentConfig:
 
 
 def _experts() -> Iterator[WholeRun]:
-    by_sample = {"moe_router_load_balancing_type": "seq_aux_loss", "moe_aux_loss_coeff": 0.2}
     one_each = {"moe_router_topk": 1, "num_moe_experts": 4}
     biased = {**BIASED, **WITH_SHARED}
     four, staged = ((1, 1, 4), (1, 1, 4)), ((1, 1, 2), (2, 2, 1))
     for name, make in (
         ("EP2 of CP2", experts_on_contexts),
         ("EP4, one expert each", partial(experts_config, *four, expert_parallel=4, **one_each)),
-        (
-            "EP2 ETP2, gathered",
-            partial(experts_config, (1, 1, 4), (2, 1, 2), False, 2, 2, 2, "allgather", **by_sample),
-        ),
         (
             "a bias in EP2 of TP2 on two stages",
             partial(experts_config, *staged, True, 2, num_layers=4, **biased),
@@ -1022,14 +965,6 @@ def any_size_on_stages() -> ExperimentConfig:
     return apart_multimodal_config(sizes, **_QWEN, **SHARED)
 
 
-def frames_on_shared_stages() -> ExperimentConfig:
-    """Return two encoders whose stages are next to those of the language model."""
-    encoders = {"clip": (1, 2), "qwen": (1, 2)}
-    options = {**_QWEN, "presence": PRESENCE, "encoder_microbatches": 2, **SHARED}
-    del options["num_microbatches"]
-    return shared_pipeline("colocated", (1, 2, 2), encoders, 3, tuple(encoders), **options)
-
-
 def class_tokens_on_stages() -> ExperimentConfig:
     """Return the same of images of one size, each with a class token in the output."""
     sizes = {"clip": (1, 2, 2), "audio": (1, 1, 1), LANGUAGE: (1, 1, 2)}
@@ -1041,17 +976,15 @@ SLICED = {"sequence_parallel": True}
 TURNING = {
     "position_embedding_type": "rope", "rotary_base": 100.0, "rope_scaling": RopeScaling(**YARN)
 }  # fmt: skip
-LONG_TABLE = {"position_embedding_type": "learned_absolute", "max_position_embeddings": 30}
 
 
 def _positions_of_encoders() -> Iterator[WholeRun]:
-    """Yield rotary positions and long tables of sound and words, on contexts."""
+    """Yield rotary positions of sound and words, on contexts."""
     shares = {"words": (2, 2), "audio": (2, 2), LANGUAGE: (2, 2)}
     shared = partial(multimodal_config, shares, "colocated", num_microbatches=2)
     cut = _With(partial(on_contexts, shared, words=2, audio=2), ("audio",), SLICED)
-    for name, fields in (("rotary", TURNING), ("longer tables", LONG_TABLE)):
-        encoders = _Networks(cut, ("words", "audio"), fields)
-        yield WholeRun("positions of encoders", f"{name}, contexts", encoders)
+    encoders = _Networks(cut, ("words", "audio"), TURNING)
+    yield WholeRun("positions of encoders", "rotary, contexts", encoders)
 
 
 @dataclass(frozen=True)
@@ -1101,8 +1034,6 @@ def _frames() -> Iterator[WholeRun]:
         ("separate ranks, another order", partial(apart_multimodal_config, apart, **_QWEN, **both)),
         ("fan-out, images of one size", fan_out),
         ("stages with a class token that is kept", class_tokens_on_stages),
-        ("stages, any size, dropout", partial(_dropping, any_size_on_stages)),
-        ("stages on shared ranks", frames_on_shared_stages),
     ):
         yield WholeRun("frames that replicas share", name, make)
 
@@ -1184,23 +1115,12 @@ def recomputed(config: ExperimentConfig, **granularity: str) -> ExperimentConfig
     return config
 
 
-def recomputed_apart() -> ExperimentConfig:
-    """Return two stages of an encoder before two stages of two tensor parallel ranks."""
-    config = apart_config((1, 2, 1), (2, 2, 1), 4)
-    return recomputed(config, images="full", language_module="selective")
-
-
 def _recomputed() -> Iterator[WholeRun]:
     fan_in = {"clip": (1, 4), "audio": (2, 2), LANGUAGE: (4, 1)}
     absent = partial(multimodal_config, fan_in, "colocated", num_microbatches=2, presence=PRESENCE)
-    for name, make in (
-        (
-            "fan-in",
-            lambda: recomputed(absent(), clip="full", audio="selective", **{LANGUAGE: "full"}),
-        ),
-        ("stages", recomputed_apart),
-    ):
-        yield WholeRun("recomputed layers with dropout", name, make)
+    again = {"clip": "full", "audio": "selective", LANGUAGE: "full"}
+    make = lambda: recomputed(absent(), **again)  # noqa: E731
+    yield WholeRun("recomputed layers with dropout", "fan-in", make)
 
 
 def _dropping(make: Callable[[], ExperimentConfig], **granularity: str) -> ExperimentConfig:
@@ -1222,17 +1142,11 @@ def dropping_in_another_order() -> ExperimentConfig:
     return _dropping(partial(apart_multimodal_config, apart, **_QWEN, **ORDERED))
 
 
-def dropping_frames() -> ExperimentConfig:
-    """Return replicas that encode images of each other, and drop numbers."""
-    return _dropping(frames_by_fan_in)
-
-
 def _dropout() -> Iterator[WholeRun]:
     for name, make in (
         ("samples in a row", dropping_in_rows),
         ("contexts", partial(_dropping, stages_on_contexts, audio="selective")),
         ("another order", dropping_in_another_order),
-        ("frames that replicas share", dropping_frames),
     ):
         yield WholeRun("dropout of parts of samples", name, make)
 
@@ -1364,9 +1278,7 @@ def _optimizers() -> Iterator[WholeRun]:
         ("tied on stages", tied_on_replicas, ("images", LANGUAGE)),
     ):
         yield WholeRun("a distributed optimizer", name, _With(make, modules, several))
-        overlapped = _With(make, modules, OVERLAPPED)
-        yield WholeRun("overlapped reduction", name, overlapped)
-    chunked = partial(apart_in_chunks, "1f1b", replicas=2)
+    chunked = partial(apart_in_chunks, 2)
     chunks = _With(chunked, ("images", LANGUAGE), {**OVERLAPPED, **SHARDED_STATES})
     yield WholeRun("overlapped reduction", "chunks, shards of states", chunks)
     one_sided = ModalityPresence(samples=[index < 2 for index in range(8)])
@@ -1399,14 +1311,11 @@ def predicting(make: Callable[[], ExperimentConfig], layers: int = 1) -> Experim
 
 def _multi_token_prediction() -> Iterator[WholeRun]:
     """Yield language models that predict further tokens on their last stage."""
-    make = partial(_changed, digits_config((1, 4), (2, 2), 2), LANGUAGE)
-    slices = partial(cut_along_sequences, partial(make, mtp_loss_scaling_factor=0.5))
-    chunks = _With(partial(apart_in_chunks, "1f1b"), (LANGUAGE,), RECOMPUTED)
+    chunks = _With(apart_in_chunks, (LANGUAGE,), RECOMPUTED)
     windows = _With(windows_on_contexts, (LANGUAGE,), RECOMPUTED)
     stages = partial(apart_config, (1, 1, 1), (1, 4, 1), 2)
     alone = partial(ends_as_layers, partial(predicting, stages))
     for name, make, layers in (
-        ("slices on shared ranks", slices, 2),
         ("a last stage without other layers", alone, 1),
         ("tied embeddings of chunks, recomputed", chunks, 2),
         ("all cuts on shared ranks", all_cuts_on_shared_ranks, 2),
@@ -1429,7 +1338,6 @@ WHOLE_RUNS = (
     *_inner_layers(),
     *_attention(),
     *_multi_token_prediction(),
-    *_images_of_any_size(),
     *_words(),
     *_decoders(),
     *_image_decoders(),

@@ -57,7 +57,7 @@ def _sharded(make: Make, module: str, how: str) -> ExperimentConfig:
 
 _experts = partial(experts_config, (1, 1, 4), (2, 1, 2))
 _experts_apart = partial(experts_config, (1, 1, 1), (1, 1, 2), apart=True)
-_chunks = partial(apart_in_chunks, "1f1b", 2)
+_chunks = partial(apart_in_chunks, 2)
 _encoder_chunks = partial(encoder_in_chunks, use_megatron_fsdp=True)
 _encoder_stages = partial(encoder_in_chunks, virtual_pipeline_model_parallel_size=None)
 _long = partial(_longer, partial(digits_config, (1, 4), (1, 4)))

@@ -11,14 +11,6 @@ from tests.rank_steps import run_step, state_of
 from tests.whole_runs import EQUAL, whole_runs
 
 
-@whole_runs("absent modalities on shared ranks")
-def test_modalities_absent_from_samples_replicas_and_micro_batches(cluster, run):
-    config = run.make()
-    assert config.data.absent_microbatches(8) == {("audio", 1)}
-    report = assert_computes_the_same(cluster, config)
-    assert report.data == "digits (2 x vision + audio + text)"
-
-
 @whole_runs("a frozen part of an encoder")
 def test_a_part_of_an_encoder_is_frozen(cluster, run):
     config = run.make()

@@ -12,8 +12,7 @@ MORE_IS_ASSERTED = {
     "replicas", "overlapped reduction", "a whole LLaVA", "a whole Qwen-VL", "a whole MiMo",
     "modules that start from weights", "an adapter next to frozen modules",
     "a decoder behind a model of which nothing is trained", "a frozen part of an encoder",
-    "absent modalities on separate ranks", "a frozen module on separate ranks",
-    "absent modalities on shared ranks",
+    "a frozen module on separate ranks",
 }  # fmt: skip
 """What runs of tests of their own prove."""
 RUNS = {
