@@ -1176,9 +1176,7 @@ def _weights() -> Iterator[WholeRun]:
     two, half = {"tensor_parallel": 2, "data_parallel": 2}, {"tensor_parallel": 2, **ONE}
     four, stages = {"tensor_parallel": 4, **ONE}, {"pipeline_parallel": 2, **ONE}
     for name, variant, mode, images, words in (
-        ("homogeneous", "clip", "homogeneous", two, two),
         ("colocated", "clip", "colocated", {"data_parallel": 4}, two),
-        ("heterogeneous", "clip", "heterogeneous", half, {**half, "rank_offset": 2}),
         ("eight ranks", "clip", "heterogeneous", two, {**half, **stages, "rank_offset": 4}),
         ("class token", "clip_full", "heterogeneous", stages, {**stages, "rank_offset": 2}),
         ("siglip", "siglip", "homogeneous", four, four),
@@ -1186,7 +1184,6 @@ def _weights() -> Iterator[WholeRun]:
         make = partial(llava_config, variant, mode, images, words)
         yield WholeRun("a whole LLaVA", name, make)
     for name, kind, mode, images, words in (
-        ("homogeneous", "qwen3_vl", "homogeneous", two, two),
         ("colocated", "qwen3_vl", "colocated", {"data_parallel": 4}, two),
         ("stages", "qwen3_vl", "heterogeneous", stages, {**half, **stages, "rank_offset": 2}),
         ("windows", "qwen2_5_vl", "heterogeneous", half, {**stages, "rank_offset": 2}),

@@ -32,7 +32,6 @@ class MultiModulePipelineCommunicator:
     the same coordinates in the next stage.
 
     Args:
-        mailbox: of this rank; None creates one with a separate process group.
         module_to_model_map: the modules on this rank, to check their names against the plan.
 
     Attributes:
@@ -45,7 +44,6 @@ class MultiModulePipelineCommunicator:
         module_to_grid_map: Mapping[str, HyperCommGrid],
         topology: Mapping[str, Sequence[str]],
         plan: LayoutPlan,
-        mailbox: Mailbox | None = None,
         module_to_model_map: Mapping[str, torch.nn.Module] | None = None,
     ) -> None:
         """Create the groups of all bridges. Collective over the world.
@@ -66,7 +64,7 @@ class MultiModulePipelineCommunicator:
                 f"Rank {self._rank} holds {list(module_to_model_map)}, but the plan has "
                 f"{', '.join(map(repr, modules))} there."
             )
-        self.mailbox = mailbox or new_mailbox(plan)
+        self.mailbox = new_mailbox(plan)
         self._groups = {
             name: module_to_grid_map[name].get_pg([Axis.TENSOR, Axis.CONTEXT, Axis.DATA])
             for name in modules

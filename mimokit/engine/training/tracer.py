@@ -38,7 +38,7 @@ class ClockOffset:
     error: float
 
 
-def align_clocks(rounds: int = ROUNDS) -> ClockOffset:
+def align_clocks() -> ClockOffset:
     """Estimate the offset to the clock of rank 0 in rounds. Collective over the world.
 
     The shortest round counts: rank 0 read its clock between question and answer, so the middle is
@@ -49,25 +49,25 @@ def align_clocks(rounds: int = ROUNDS) -> ClockOffset:
     for asking in range(dist.get_world_size()):
         if asking != REFERENCE:
             if rank == REFERENCE:
-                _answer(asking, rounds)
+                _answer(asking)
             elif rank == asking:
-                best = _ask(rounds)
+                best = _ask()
         dist.barrier()
     return best
 
 
-def _answer(asking: int, rounds: int) -> None:
+def _answer(asking: int) -> None:
     time_here = torch.zeros(1, dtype=torch.float64, device=rank_device())
-    for _ in range(rounds):
+    for _ in range(ROUNDS):
         dist.recv(time_here, asking)
         time_here[0] = now()
         dist.send(time_here, asking)
 
 
-def _ask(rounds: int) -> ClockOffset:
+def _ask() -> ClockOffset:
     message = torch.zeros(1, dtype=torch.float64, device=rank_device())
     answers = []
-    for _ in range(rounds):
+    for _ in range(ROUNDS):
         asked = now()
         dist.send(message, REFERENCE)
         dist.recv(message, REFERENCE)
