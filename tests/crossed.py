@@ -15,7 +15,6 @@ from mimokit.config import (
     ExperimentConfig,
     ModuleOptimizerConfig,
     ProjectorArchitecture,
-    RopeScaling,
     StrategyConfig,
 )
 from tests.claims.layouts import TOKENS, placed
@@ -29,21 +28,14 @@ from tests.layouts_apart import (
 )
 from tests.layouts_experts import BALANCED, MIXTURE
 from tests.layouts_multimodal import LANGUAGE, PRESENCE, multimodal_config
-from tests.whole_runs import WholeRun
+from tests.whole_runs import LATENT_ATTENTION, YARN, WholeRun
 
 ONE = (1, 1, 1)
 DROPOUT = {"hidden_dropout": 0.1, "attention_dropout": 0.1}
-YARN = RopeScaling(
-    rope_type="yarn", factor=4.0, original_max_position_embeddings=16, mscale_all_dim=0.5
-)
 EXPERTS = {
     **{name: value for name, value in MIXTURE.items() if "moe" in name}, **BALANCED,
     "moe_shared_expert_intermediate_size": 16, "add_bias_linear": False,
     "moe_router_enable_expert_bias": True,
-}  # fmt: skip
-LATENT = {
-    "multi_latent_attention": True, "kv_lora_rank": 12, "qk_head_dim": 8, "qk_pos_emb_head_dim": 4,
-    "v_head_dim": 6,
 }  # fmt: skip
 
 
@@ -68,7 +60,10 @@ def _latent_attention() -> ExperimentConfig:
     }  # fmt: skip
     further = {"mtp_num_layers": 1, "rope_scaling": YARN}
     return _with(
-        config, clip=clip, qwen=qwen, **{LANGUAGE: {**EXPERTS, **LATENT, **DROPOUT, **further}}
+        config,
+        clip=clip,
+        qwen=qwen,
+        **{LANGUAGE: {**EXPERTS, **LATENT_ATTENTION, **DROPOUT, **further}},
     )
 
 

@@ -235,10 +235,9 @@ def in_rows(make: Callable[[], ExperimentConfig]) -> ExperimentConfig:
     return config
 
 
-YARN = {
-    "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16,
-    "mscale_all_dim": 0.5,
-}  # fmt: skip
+YARN = RopeScaling(
+    rope_type="yarn", factor=4.0, original_max_position_embeddings=16, mscale_all_dim=0.5
+)
 
 
 LONG = {
@@ -254,7 +253,7 @@ def three_axes_in_rows() -> ExperimentConfig:
         multimodal_config, sizes, "colocated", num_microbatches=2, presence=SOME, three_axes=True
     )
     config = cut_along_sequences(partial(_grouped, make))
-    config = _changed(config, LANGUAGE, rope_scaling=RopeScaling(**YARN))
+    config = _changed(config, LANGUAGE, rope_scaling=YARN)
     return in_rows(partial(on_contexts, lambda: config, language_module=2))
 
 
@@ -300,7 +299,7 @@ def _latent_on_contexts() -> ExperimentConfig:
     """Return samples in a row on two tensor and two context-parallel ranks, which drop numbers."""
     config = cut_along_sequences(partial(_longer, partial(digits_config, (2, 2), (2, 2))))
     latent = {**LATENT_ATTENTION, "normalization": "RMSNorm", "add_bias_linear": False, **DROPOUT}
-    latent["rope_scaling"] = RopeScaling(**YARN)
+    latent["rope_scaling"] = YARN
     make = partial(_changed, config, LANGUAGE, **latent)
     return in_rows(partial(on_contexts, make, images=2, language_module=2))
 
@@ -337,7 +336,7 @@ def windows_on_contexts() -> ExperimentConfig:
     """Return samples in a row, with yarn, on two tensor and two context-parallel ranks."""
     make = partial(network_config, "qwen3", "clip", (2, 1, 2), (2, 1, 2))
     config = cut_along_sequences(partial(_longer, make))
-    changed = partial(_changed, config, LANGUAGE, rope_scaling=RopeScaling(**YARN), **WINDOWS)
+    changed = partial(_changed, config, LANGUAGE, rope_scaling=YARN, **WINDOWS)
     config = on_contexts(changed, images=2, language_module=2)
     return in_rows(lambda: config)
 
@@ -974,7 +973,7 @@ def class_tokens_on_stages() -> ExperimentConfig:
 
 SLICED = {"sequence_parallel": True}
 TURNING = {
-    "position_embedding_type": "rope", "rotary_base": 100.0, "rope_scaling": RopeScaling(**YARN)
+    "position_embedding_type": "rope", "rotary_base": 100.0, "rope_scaling": YARN
 }  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from mimokit.config import ExperimentConfig, RopeScaling
+from mimokit.config import ExperimentConfig
 from tests.claims import faults as f
 from tests.claims.claim import Claim, of
 from tests.claims.faults import named
@@ -36,7 +36,7 @@ from tests.layouts_apart import (
     with_image_decoder,
 )
 from tests.layouts_multimodal import LANGUAGE
-from tests.whole_runs import decoder_of_any_size, with_inner_layers
+from tests.whole_runs import LATENT_ATTENTION, YARN, decoder_of_any_size, with_inner_layers
 
 LLAMA = {
     "num_query_groups": 2,
@@ -47,16 +47,6 @@ LLAMA = {
     "qk_layernorm": True,
 }
 GPT = {"position_embedding_type": "learned_absolute", "max_position_embeddings": 48}
-LATENT = {
-    "multi_latent_attention": True,
-    "kv_lora_rank": 12,
-    "qk_head_dim": 8,
-    "qk_pos_emb_head_dim": 4,
-    "v_head_dim": 6,
-}
-YARN = RopeScaling(
-    rope_type="yarn", factor=4.0, original_max_position_embeddings=16, mscale_all_dim=0.5
-)
 BIAS = {
     "moe_router_enable_expert_bias": True,
     "moe_router_bias_update_rate": 0.05,
@@ -104,7 +94,7 @@ _NETWORKS = of(
         ),
         (
             "multi-latent attention",
-            layered(two(HOMOGENEOUS, TP2, TP2), **LATENT),
+            layered(two(HOMOGENEOUS, TP2, TP2), **LATENT_ATTENTION),
             f.KEY_OF_ONE_RANK,
         ),
         (

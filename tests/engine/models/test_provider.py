@@ -90,37 +90,6 @@ def test_ranks_are_in_the_groups_of_the_plan(cluster):
             assert groups["embd"] is None
 
 
-def _weights(plan, config):
-    from mimokit.engine.training.loop import build_model
-
-    layout = build_model(plan, config)
-    return {
-        f"{module}.{name}": (
-            getattr(parameter, "partition_dim", -1) if parameter.tensor_model_parallel else -1,
-            parameter.detach().numpy(),
-        )
-        if hasattr(parameter, "tensor_model_parallel")
-        else (-1, parameter.detach().numpy())
-        for module, wrapped in layout.modules().items()
-        for name, parameter in wrapped.module.named_parameters()
-    }
-
-
-def test_one_seed_gives_one_model_at_any_size(cluster):
-    alone = digits_config((1, 1), (1, 1))
-    spread = digits_config((2, 1), (2, 1))
-    whole = cluster.run(_weights, mimokit.plan(alone), alone, world_size=1)[0]
-    parts = cluster.run(_weights, mimokit.plan(spread), spread, world_size=2)
-    cut = 0
-    for name, (_, expected) in whole.items():
-        dimension = parts[0][name][0]
-        pieces = [torch.tensor(part[name][1]) for part in parts]
-        cut += dimension >= 0
-        assembled = torch.cat(pieces, dimension) if dimension >= 0 else pieces[0]
-        assert torch.equal(assembled, torch.tensor(expected)), name
-    assert cut > 10
-
-
 def _provide_for(plan, config):
     from mimokit.engine.models.specs import multimodal_provider
 
