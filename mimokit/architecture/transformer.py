@@ -148,16 +148,23 @@ class LayerParameters:
         replicated: equal on every tensor-parallel rank: norms, router, biases of outputs,
             compressions of latent attention.
         expert: sharded by expert parallelism (and expert tensor parallelism): the routed experts.
+        visited: of `expert`, those that one token visits.
     """
 
     sharded: int
     replicated: int
     expert: int = 0
+    visited: int = 0
 
     @property
     def total(self) -> int:
         """All parameters of the layer."""
         return self.sharded + self.replicated + self.expert
+
+    @property
+    def active(self) -> int:
+        """Parameters that one token visits."""
+        return self.sharded + self.replicated + self.visited
 
 
 def dense_layer(net: Transformer) -> LayerParameters:
@@ -180,6 +187,7 @@ def expert_layer(net: Transformer, moe: MixtureOfExperts) -> LayerParameters:
         sharded,
         replicated + router + 2 * net.norm_parameters,
         moe.experts * expert,
+        moe.top_k * expert,
     )
 
 
@@ -188,6 +196,14 @@ def stack_parameters(net: Transformer) -> int:
     total = net.dense_layers * dense_layer(net).total
     if net.moe is not None:
         total += (net.layers - net.dense_layers) * expert_layer(net, net.moe).total
+    return total
+
+
+def active_stack_parameters(net: Transformer) -> int:
+    """Return the parameters of all layers that one token visits."""
+    total = net.dense_layers * dense_layer(net).active
+    if net.moe is not None:
+        total += (net.layers - net.dense_layers) * expert_layer(net, net.moe).active
     return total
 
 
