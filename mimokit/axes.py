@@ -128,7 +128,6 @@ SPELLINGS: Mapping[Axis | Choice, Spelling] = {
 
 
 def _spelled(kind: str) -> dict[Axis | Choice, str]:
-    """Return the spellings of one kind of all that have one."""
     spelled = {axis: getattr(spelling, kind) for axis, spelling in SPELLINGS.items()}
     return {axis: name for axis, name in spelled.items() if name}
 

@@ -60,7 +60,6 @@ def lazy_names(
 
 
 def _imports_for_type_checking(source: str) -> dict[str, str]:
-    """Return name -> module of the imports under `if TYPE_CHECKING:`."""
     return {
         alias.name: statement.module
         for block in ast.parse(source).body

@@ -105,7 +105,6 @@ def bars(console: Console, *extra: ProgressColumn, transient: bool = False) -> P
 
 
 def _count_column() -> ProgressColumn:
-    """Return a column `2/5`, empty where the total is unknown or counts no things."""
     from rich import progress
     from rich.text import Text
 

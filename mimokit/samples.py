@@ -428,7 +428,6 @@ class _Measured(NamedTuple):
 
 
 def _reduce(over: OverRanks, values: Sequence[_Measured]) -> float:
-    """Reduce the values of ranks, which are in order."""
     known = [one for one in values if not math.isnan(one.value)]
     numbers = [one.value for one in known]
     if not numbers:

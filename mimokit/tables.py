@@ -44,7 +44,6 @@ class Section:
     aligned: Collection[str] = ()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Show the table and the sentences, which are plain text."""
         from rich.text import Text
 
         yield self._table() if self.columns else Text(self.heading, style="bold")
@@ -93,7 +92,6 @@ class Report:
         return (self.section(),)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Show all sections."""
         yield from self.sections()
 
     def __str__(self) -> str:
@@ -104,7 +102,6 @@ class Report:
         return f"<{type(self).__name__}{first}>"
 
     def _repr_html_(self) -> str:
-        """Return the same for a notebook, with a mark where the report has a verdict."""
         *others, last = self.sections()
         passed = getattr(self, "passed", None)
         if passed is not None:

@@ -187,7 +187,6 @@ def lower_is_better(metric: str) -> bool:
 
 
 def _given(runs: Runs, metric: str) -> str:
-    """Return the metric, or total_time in place of a rate that no run was given."""
     steps = runs.settled(runs.iterations)
     if metric not in steps.columns or lower_is_better(metric):
         return metric
@@ -205,8 +204,6 @@ def _default_baseline(runs: Runs, names: Sequence[str], by: str) -> str:
 def _series(
     runs: Runs, metric: str, by: str
 ) -> tuple[dict[str, list[np.ndarray]], dict[str, str], dict[str, str]]:
-    """Return name -> the values of each of its runs, the statuses of the names without a run that
-    has completed, and why other names have no values."""
     if by not in runs.runs.columns:
         raise ValueError(f"Column {by} does not exist in the table of runs; take run or layout.")
     steps = runs.settled(runs.iterations)

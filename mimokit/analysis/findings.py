@@ -89,7 +89,6 @@ class _Slowest:
 
     @property
     def always(self) -> bool:
-        """Whether it is the slowest in most steps; otherwise it is chance which rank it is."""
         return self.often >= 0.5
 
 
@@ -335,7 +334,6 @@ def memory(run: StepFigures) -> Iterator[Finding]:
 
 
 def _highest(column: pd.Series[Any]) -> int:
-    """Return the rank with the largest value."""
     return int(str(column.idxmax()))
 
 

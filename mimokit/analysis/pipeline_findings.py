@@ -144,7 +144,6 @@ def imbalance(run: StepFigures) -> Iterator[Finding]:
 
 
 def _extremes(pipeline: MeasuredPipeline) -> tuple[int, int]:
-    """Return the longest stage, and the shortest one: of the same module if these differ."""
     work, stages = pipeline.work, pipeline.plan.graph.stages
     longest = int(work.argmax())
     same_module = [stage.index for stage in stages if stage.module == stages[longest].module]

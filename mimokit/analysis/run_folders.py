@@ -203,7 +203,6 @@ def _problem(path: Path, sentence: str) -> RunProblem:
 
 
 def _given(paths: Paths) -> list[Path]:
-    """Return paths, with globs replaced by what they match, in order."""
     listed = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     matched: dict[Path, None] = {}
     for pattern in (os.fspath(path) for path in listed):
@@ -228,7 +227,6 @@ def _runs_below(path: Path, depth: int) -> Iterator[Path]:
 
 
 def _folders(path: Path) -> list[Path]:
-    """Return the folders in a folder that may hold runs, by name; links to folders above aside."""
     try:
         inside = sorted(folder for folder in path.iterdir() if os.path.isdir(folder))
     except OSError:
@@ -243,7 +241,6 @@ def _folders(path: Path) -> list[Path]:
 
 
 def _without_runs(path: Path, runs: Sequence[Path]) -> Iterator[RunProblem]:
-    """Yield the folders directly in a path, and next to its runs, that hold none."""
     if not os.path.isdir(path) or not runs or path in runs:
         return
     above = {parent for run in runs for parent in run.parents}
@@ -254,7 +251,6 @@ def _without_runs(path: Path, runs: Sequence[Path]) -> Iterator[RunProblem]:
 
 
 def _not_run(sweep: Path, folders: Collection[Path]) -> Iterator[RunProblem]:
-    """Yield the experiments of a sweep that have no results, as its sweep.json has them."""
     file = sweep / SweepFile.SWEEP
     if not file.is_file():
         return
@@ -273,7 +269,6 @@ def _not_run(sweep: Path, folders: Collection[Path]) -> Iterator[RunProblem]:
 
 
 def _named(folders: Sequence[Path]) -> dict[str, Path]:
-    """Return the folders by the shortest names that distinguish them."""
     resolved = {folder: folder.resolve() for folder in folders}
     deepest = max(len(path.parts) for path in resolved.values())
     names = {folder: path.name or str(path) for folder, path in resolved.items()}

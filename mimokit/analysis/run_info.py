@@ -111,7 +111,6 @@ def _json(file: Path, sentences: list[str]) -> Mapping[str, Any]:
 
 
 def _status(info: Mapping[str, Any], error: Mapping[str, Any]) -> str:
-    """Return how a run ended; the first release wrote no status."""
     if "status" in info:
         return str(info["status"])
     if error:
@@ -175,7 +174,6 @@ def _wrong(health: Mapping[str, Any]) -> str | None:
 
 
 def _of_config(folder: Path, row: Mapping[str, Any], sentences: list[str]) -> dict[str, Any]:
-    """Return what the config knows of a run whose info does not say it."""
     if not (folder / RunFile.CONFIG).is_file():
         sentences.append(f"The folder {folder} has no {RunFile.CONFIG}; its layout is not known.")
         return {}
@@ -208,7 +206,6 @@ def planned_modules(layout: LayoutPlan) -> dict[str, dict[str, Any]]:
 
 
 def _layout(modules: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the layout of all modules as text, and the columns of each."""
     columns: dict[str, Any] = {}
     texts = []
     for name, known in modules.items():
@@ -228,7 +225,6 @@ def _layout(modules: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sizes_text(sizes: Mapping[Any, Any]) -> str:
-    """Return parallel sizes as text, those of 1 left out: TP2 DP4."""
     known = {axis: size for axis, size in sizes.items() if isinstance(size, int)}
     return short_sizes(known) or ("1 rank" if known else "?")
 

@@ -120,7 +120,6 @@ def columns_by_module(columns: Iterable[str]) -> dict[str, dict[str, str]]:
 
 
 def _on_its_ranks(table: pd.DataFrame) -> pd.DataFrame:
-    """Leave out the rows of ranks without the module: empty, or zeros in the first release."""
     times = [name for name in table.columns if name.endswith("_time")]
     return table[(table[times] > 0).any(axis=1)]
 
@@ -172,7 +171,6 @@ def _repeated(values: Sequence[str], lengths: Sequence[int], among: list[str]) -
 
 
 def _read(run: str, file: Path, keys: tuple[str, ...], expected: Sequence[str]) -> RunTable:
-    """Read a table of steps; columns that an earlier version did not write are a problem."""
     if not file.is_file():
         sentence = f"The folder {file.parent} has no {file.name}; no iteration was measured."
         return RunTable(problems=(RunProblem(file, run, sentence),))

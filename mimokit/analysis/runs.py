@@ -189,7 +189,6 @@ class Runs(Report):
 
     @cached_property
     def _warmups(self) -> tuple[tuple[str, int, list[int]], ...]:
-        """Each run that measured a step, how many are warm-up, and all its iterations."""
         return tuple(self._each_warmup())
 
     def _each_warmup(self) -> Iterator[tuple[str, int, list[int]]]:

@@ -89,7 +89,6 @@ def per_iteration(steps: pd.DataFrame) -> pd.DataFrame:
 
 
 def _slowest_first(steps: pd.DataFrame, how: Mapping[str, OverRanks]) -> pd.DataFrame:
-    """Return the table, in rank order, with the values of the slowest rank first in its columns."""
     names = [name for name, over in how.items() if over is OverRanks.SLOWEST]
     if not names or "total_time" not in how:
         return steps
@@ -99,7 +98,6 @@ def _slowest_first(steps: pd.DataFrame, how: Mapping[str, OverRanks]) -> pd.Data
 
 
 def _first_of_each_replica(steps: pd.DataFrame, how: Mapping[str, OverRanks]) -> pd.DataFrame:
-    """Return the table with what replicas have in common on the first rank of each alone."""
     table = steps.copy()
     for name in (name for name, over in how.items() if over is OverRanks.REPLICAS):
         known = table[table[name].notna()]

@@ -86,7 +86,6 @@ def cut_row(file: Path) -> TableProblem | None:
 
 
 def _whole_bytes(file: Path) -> tuple[int, int]:
-    """Return the bytes up to the last line break, and all bytes."""
     with file.open("rb") as opened:
         size = opened.seek(0, os.SEEK_END)
         stop = size
@@ -110,11 +109,9 @@ class _Reader:
     problems: list[TableProblem] = field(default_factory=list)
 
     def note(self, what: str, rows: int = 0) -> None:
-        """Add a problem of the file."""
         self.problems.append(TableProblem(f"The file {self.file} {what}", rows))
 
     def opened(self) -> tuple[tuple[str, ...], Source]:
-        """Return the columns of the file, and what to read: the file, or its whole rows."""
         with self.file.open("rb") as opened:
             header = opened.readline()
         if not header.strip():
@@ -135,7 +132,6 @@ class _Reader:
         return tuple(names), io.BytesIO(self.file.read_bytes()[:whole])
 
     def numbers(self, source: Source, columns: Sequence[str]) -> pd.DataFrame:
-        """Return the table; if a column of numbers holds text, read the file again, more slowly."""
         try:  # without dtypes: the reader takes twice as long with them as without
             table = pd.read_csv(source, low_memory=False)
         except UnicodeDecodeError as error:
@@ -179,12 +175,10 @@ class _Reader:
         return table[~wrong]
 
     def _is_known(self, column: str) -> bool:
-        """Return whether mimokit writes a column of this name; others may hold text."""
         of_modules = any(column.endswith(f"_{name}") for name in MODULE_COLUMNS)
         return of_modules or column in (*STEP_COLUMNS, *EVALUATION_COLUMNS, *self.needed)
 
     def with_keys(self, table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
-        """Leave out the rows without a key, and store keys as whole numbers."""
         for name in keys:
             values = table[name].to_numpy()
             if values.dtype.kind == "i":

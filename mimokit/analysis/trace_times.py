@@ -93,7 +93,6 @@ def _pipeline(plan: LayoutPlan) -> PipelinePlan:
 
 
 def _of_pipeline(trace: pd.DataFrame, pipeline: PipelinePlan) -> pd.DataFrame:
-    """Return a trace without the modules that run before and after the pipeline."""
     if not pipeline.around:
         return trace
     return trace[trace["module"].notna() & ~trace["module"].isin(pipeline.around)]

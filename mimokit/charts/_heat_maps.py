@@ -146,7 +146,6 @@ def heat_map(
 
 
 def _label(scale: alt.Scale) -> str:
-    """Return labels that say of the ends of a clamped scale that there may be more beyond them."""
     given = scale.to_dict()
     if given.get("clamp") is not True:
         return "datum.label"

@@ -74,7 +74,6 @@ def pipeline_timeline(timeline: Timeline, unit: str = "units") -> alt.LayerChart
 
 
 def _columns(colors: Mapping[str, str]) -> int:
-    """Return the columns of the legend: one for each module, so that a row is a kind of pass."""
     modules = len(colors) // len(COMPUTATIONS)
     return modules if 1 < modules <= MOST_COLUMNS else MOST_COLUMNS
 

@@ -105,5 +105,4 @@ def _heading(layout: ModuleRanks) -> str:
 
 
 def _wide(world_size: int) -> int:
-    """Return about twice the square root of the world size, as a power of two."""
     return 1 << math.ceil(math.log2(math.sqrt(world_size) * 2))

@@ -120,7 +120,6 @@ _TOOLTIP = [
 
 
 def _cells(rows: Rows, first: Mapping[str, Any] | None) -> Iterator[dict[str, Any]]:
-    """Yield a cell per layer, pass and rank that has some of it, in the order of the network."""
     groups: dict[tuple[str, str, int], list[tuple[float, Mapping[str, Any]]]] = {}
     for row in rows:
         for rank, share in row["by_rank"].items():
@@ -139,12 +138,10 @@ def _cells(rows: Rows, first: Mapping[str, Any] | None) -> Iterator[dict[str, An
 
 
 def _ranks_of(row: Mapping[str, Any]) -> set[int]:
-    """Return the ranks whose part is wrong; all that have some of it if none is known."""
     return set(map(int, filter(None, row["ranks"].split(", ")))) or set(row["by_rank"])
 
 
 def _layer_of(row: Mapping[str, Any]) -> str:
-    """Return a module and its layer, or what is outside of its layers."""
     if row["operation"] == row["module"]:
         return str(row["module"])  # the norm of all gradients
     layer = re.search(r"layers\.(\d+)", row["operation"])
@@ -153,7 +150,6 @@ def _layer_of(row: Mapping[str, Any]) -> str:
 
 
 def _differences(rows: Rows, first: Mapping[str, Any] | None) -> alt.LayerChart:
-    """Return all tensors in the order of execution: difference, spread and what is allowed."""
     known = [row[name] for row in rows for name in ("difference", "spread") if row[name] > 0]
     least = min(known, default=1e-8) / 3
     drawn = [

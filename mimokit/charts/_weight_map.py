@@ -208,12 +208,10 @@ def _stages(plan: WeightPlan) -> list[str]:
 
 
 def _stroke(plan: WeightPlan) -> float:
-    """Return the width of the line between bands: none where bands are thinner than it."""
     return 1.0 if plan.tensor_parallel <= 4 else 0.4 if plan.tensor_parallel <= 8 else 0.0
 
 
 def _bands(plan: WeightPlan, tensor: SlicedTensor, line: int) -> Iterator[dict[str, Any]]:
-    """Yield the slices of a tensor as rectangles; a tensor is a unit wide, as is a line high."""
     colors = _palette.place_colors(plan.tensor_parallel)
     high = (CELL if tensor.columns > 1 else VECTOR) / (CELL + GAP)
     others = len(tensor.files) - 1

@@ -104,7 +104,6 @@ def _show(runs: Runs, comparison: Comparison | None) -> None:
 
 
 def _looked_at(runs: Runs, comparison: Comparison) -> str:
-    """Return the run that is explained on a terminal: the best, or the first of the best layout."""
     if comparison.best in runs.names:
         return comparison.best
     layouts = runs.runs.set_index("run")["layout"]
@@ -115,7 +114,6 @@ def _looked_at(runs: Runs, comparison: Comparison) -> str:
 
 
 def _plain(runs: Runs, comparison: Comparison | None) -> dict[str, Any]:
-    """Return everything as values for `json.dumps`; what is not known is null."""
     from mimokit.analysis import explain
 
     explanations = [explain(runs, name) for name in runs]
@@ -150,7 +148,6 @@ def _records(table: Any) -> list[dict[str, Any]]:
 
 @contextmanager
 def _one_sentence() -> Iterator[None]:
-    """Print why something cannot be analyzed, and exit with `REFUSED`."""
     try:
         yield
     except ValueError as error:

@@ -65,7 +65,6 @@ def _import_weights(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Write the experiment of a LLaVA."""
     from mimokit.config.runtime import DeploymentMode
     from mimokit.interop import config_of_checkpoint
 
@@ -81,7 +80,6 @@ def _import_weights(
 
 
 def _check_options(what: str, right: str, options: Mapping[str, object]) -> None:
-    """Raise `ConfigError` if an option is given that belongs to another kind of source."""
     for option, value in options.items():
         if value is not None:
             sentence = f"Option {option}: {what}, and the option belongs to {right}; leave it out."

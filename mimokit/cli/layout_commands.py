@@ -236,7 +236,6 @@ def export(
 
 
 def _lacking(file: str, read: LayoutFile, imported: Imported) -> str:
-    """Return the sentence that says what a file does not, and which options do."""
     lacks = []
     if read.model is None:
         lacks.append(("what model it lays out", "--model"))
@@ -256,7 +255,6 @@ def model_named(name: str | None) -> Model | None:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[SearchProgress], None] | None]:
-    """Give a callback that shows progress, and nothing where nobody looks."""
     if not is_watched():
         yield None
         return

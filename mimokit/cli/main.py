@@ -33,7 +33,6 @@ app = typer.Typer(
 
 
 def _show_versions(wanted: bool) -> None:
-    """Print the versions that a report of a defect needs."""
     if wanted:
         python = ".".join(map(str, sys.version_info[:3]))
         names = "mimokit", "megatron-core", "torch"

@@ -44,7 +44,6 @@ def predicted_line(source: ConfigSource, world_size: int | None) -> str:
 
 
 def _verdict(prediction: Prediction) -> Group:
-    """Return what layouts are compared by, and below it the GPU with its modules on each other."""
     verdict = verdict_of(prediction)
     lines = verdict_lines(verdict)
     table = rich_table("", [line.label for line in lines])

@@ -129,7 +129,6 @@ def _prove_resume(
 
 
 def _prove_plan(file: str, as_json: bool, runs: bool) -> None:
-    """Prove a plan without engines."""
     from mimokit.planning.proof import prove_layout
 
     if runs:
@@ -146,7 +145,6 @@ def _prove_plan(file: str, as_json: bool, runs: bool) -> None:
 def _explain(
     file: str, against: str | None, as_json: bool, steps: int, cluster: str | None
 ) -> None:
-    """Compare a layout tensor by tensor."""
     from mimokit.experiment import explain
     from mimokit.experiment.culprit.explain import check_alike
 
@@ -258,14 +256,12 @@ def _source(task: str | None, data: str | None) -> Any:
 
 
 def _engines_for(experiments: Sequence[Experiment]) -> int:
-    """Return how many engines to start here."""
     from mimokit.experiment.sweeps.choice import largest_world
 
     return largest_world(experiments, MOST_ENGINES if len(experiments) > 1 else sys.maxsize)
 
 
 def _runnable(file: str) -> ExperimentConfig:
-    """Return the config of a file, which is rejected if it cannot be run."""
     from mimokit.config import check_runnable
     from mimokit.config.user_code import checked_code
     from mimokit.experiment.prepare import prepared

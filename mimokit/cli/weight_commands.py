@@ -84,7 +84,6 @@ def convert(
 
 
 def _check_target(to: str, sizes: bool, shard_size: bool) -> None:
-    """Raise `ConfigError` unless the options of `convert` belong together."""
     from mimokit.planning.weights.directory import refused
 
     one_of("Target", to, ("layout", "hf"))

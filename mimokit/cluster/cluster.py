@@ -337,7 +337,6 @@ class EngineCluster:
         self.close()
 
     def _leave(self) -> None:
-        """Close, or leave engines that stay without a word to those who wait for a run there."""
         if self._pool.runs is None:
             self.close()
         else:

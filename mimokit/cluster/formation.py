@@ -203,7 +203,6 @@ class Formation:
         return replace(engine, pid=self._pid_here(engine))
 
     def _pid_here(self, engine: Engine) -> int | None:
-        """The process id of an engine on this host, None of one elsewhere."""
         return engine.pid if engine.pid is not None else self._pids.get(engine.engine_id)
 
     def replace_dead(self) -> None:

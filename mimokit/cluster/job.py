@@ -143,14 +143,12 @@ class Job:
         RankTask(run_id, specs[self.rank], call, record=folder)()
 
     def _part(self) -> None:
-        """Say that this rank leaves; that of the store leaves last."""
         left, deadline = self._store.add("left", 1), time.monotonic() + LEAVE_SECONDS
         while self.rank == 0 and left < self._size and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
             left = self._store.add("left", 0)
 
     def _listen(self) -> None:
-        """Hear of an abort while the main thread is busy."""
         try:
             while not self._leaves:
                 time.sleep(POLL_SECONDS)

@@ -180,7 +180,6 @@ class EngineLink:
     def _answer(
         self, engine_id: int, message: str, content: dict[str, Any], seconds: float
     ) -> dict[str, Any] | None:
-        """Return what an engine or its nanny answers while a task runs, None if neither does."""
         identity, stream = self._identity(engine_id), self.client._control_stream
         if identity is None:
             return None

@@ -102,7 +102,6 @@ class ClusterRun:
         return tuple(self._engines)
 
     def _write_record(self) -> None:
-        """Write what the run is; without it the run goes on, and no other client finds it."""
         with contextlib.suppress(OSError):
             if self._runs is not None:
                 self._record.write(self._runs)

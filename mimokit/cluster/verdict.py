@@ -75,11 +75,6 @@ def _waited(reports: Mapping[int, RankReport]) -> str | None:
 
 
 def _kind(report: RankReport, waited: str | None) -> int | None:
-    """The kind of a failure, None where nothing failed or the client has ended it.
-
-    Args:
-        waited: who has waited too long for another rank.
-    """
     if isinstance(report, RankDied):
         return SILENT if isinstance(report, RankFrozen) else DEATH
     if isinstance(report, ClusterError):

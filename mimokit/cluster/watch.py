@@ -203,7 +203,6 @@ class RankWatch:
         self.standstill.told = True
 
     def _end_silent(self, rank: int) -> None:
-        """End a rank that does not answer; one on a host that is out of reach is only told to."""
         engine = self._engines[rank]
         if is_stopped(_pid_here(engine)):
             self._freeze(rank, sentence("stopped"))
@@ -221,7 +220,6 @@ class RankWatch:
         self._pool.kill(engine)
 
     def _name_silent(self) -> None:
-        """Tell ranks whose process does not answer from those that are only slow; kill both."""
         for rank, place in self._places(self.missing).items():
             if place is None or is_stopped(_pid_here(self._engines[rank])):
                 self._end_silent(rank)
@@ -236,7 +234,6 @@ class RankWatch:
             return dict(zip(ranks, threads.map(self._place, ranks), strict=True))
 
     def _place(self, rank: int) -> Place | None:
-        """Ask a rank where it is; remember one that does not answer as its host is out of reach."""
         engine, thread = self._engines[rank], ThreadPoolExecutor(1, "mimokit-reach")
         in_reach = thread.submit(self._pool.in_reach, engine)  # meanwhile: both take long
         thread.shutdown(wait=False)

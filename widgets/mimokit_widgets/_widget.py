@@ -136,9 +136,7 @@ class PersistentWidget(anywidget.AnyWidget):  # type: ignore[misc]
         defer_shell_choice(self.comm)
 
     def _ipython_display_(self) -> None:
-        """Show the widget, and below it what stays when the kernel is gone."""
         self._saved.show_below(self)
 
     def _in_html(self) -> str:
-        """Return what stays."""
         raise NotImplementedError

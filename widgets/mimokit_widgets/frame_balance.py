@@ -124,7 +124,6 @@ class FrameBalance(PersistentWidget):
         return alive(ENTRY, self, self._answers(), said + table)
 
     def _answers(self) -> Answers:
-        """Return what a saved page is asked: the same frames under another planner."""
         answers = {}
         for name, *_ in self._picture["planners"]:
             session = FrameSession(self._session.question.asked("planner", name))

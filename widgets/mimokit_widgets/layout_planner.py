@@ -188,7 +188,6 @@ class LayoutPlanner(PersistentWidget):
 
     @traitlets.validate("config")  # type: ignore[untyped-decorator]
     def _take_config(self, proposal: Mapping[str, Any]) -> Any:
-        """Show a config that was set from code; what has problems leaves the last one in place."""
         if self._settling:
             return proposal["value"]
         with self._turn:
@@ -212,7 +211,6 @@ class LayoutPlanner(PersistentWidget):
             self.send(reply)
 
     def _settle(self) -> None:
-        """Bring every trait to what the session says; the browser hears of all at once."""
         session = self._session
         screen = screen_of(session)
         self._settling = True
@@ -233,7 +231,6 @@ class LayoutPlanner(PersistentWidget):
         self._saved.follow()
 
     def _show_search(self) -> None:
-        """Tell the browser how the search stands; the search's own thread comes here as well."""
         with self._turn:
             state = self._session.search.state
             self._search = state.to_json()

@@ -188,7 +188,6 @@ class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
             self._end_if_done()
 
     def _ipython_display_(self) -> None:
-        """Show the widget, and below it what takes its place later."""
         if self._picture is not None:
             display(self._picture, raw=True)
             return
@@ -214,7 +213,6 @@ class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
         self._end()
 
     def _look(self, remember: bool) -> None:
-        """Send what is new of a run that goes on, and draw what stays of it."""
         with self._sending:
             if self._run is _OVER:  # another thread has ended it meanwhile
                 return
@@ -295,7 +293,6 @@ class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
         return None
 
     def _drain(self) -> None:
-        """Send what the run gave last; its thread may still be handing samples over."""
         self._run.drain(SECONDS_TO_DRAIN)
         self._send_new_rows()
 
@@ -323,12 +320,10 @@ _OVER: Any = _Over()
 
 
 def _wrong(run: Any) -> str:
-    """Return what the ranks of a run hold that they must not; a fit has no health."""
     return " ".join(run.health().wrong) if hasattr(run, "health") else ""
 
 
 def _restarts_of(run: Any) -> list[dict[str, Any]]:
-    """Return how attempts of a run ended; a fit has one."""
     return [
         {"step": restart.step, "resumed": restart.resumed, "cause": restart.cause}
         for restart in getattr(run, "restarts", ())

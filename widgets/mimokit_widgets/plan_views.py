@@ -89,7 +89,6 @@ class PlanView(PersistentWidget):
         return alive(self._entry, self, self._answers(), str(self.plan._repr_html_()))
 
     def _answers(self) -> Answers:
-        """Return what the view can be asked on a page without a kernel."""
         raise NotImplementedError
 
     @traitlets.observe("plan")  # type: ignore[untyped-decorator]
@@ -97,7 +96,6 @@ class PlanView(PersistentWidget):
         self._saved.follow()
 
     def _draw(self, _: object = None) -> None:
-        """Bring the picture up to the plan."""
         raise NotImplementedError
 
     def _on_message(self, _: Any, content: Mapping[str, Any], __: Any) -> None:

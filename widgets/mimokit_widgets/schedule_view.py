@@ -52,7 +52,6 @@ class ScheduleView(PersistentWidget):
         self._saved.follow()
 
     def _on_message(self, _: Any, content: Mapping[str, Any], __: Any) -> None:
-        """Take the number of a slider."""
         name = str(content.get("name"))
         if name in ("stages", "microbatches", "encoder_stages", "chunks"):
             setattr(self, name, int(content["value"]))

@@ -73,7 +73,6 @@ class StepperView(PersistentWidget):
         return alive(ENTRY, self, self._answers(), step_html(self.stepper))
 
     def _answers(self) -> Answers:
-        """Return what a saved page is asked: the steps around the one that is looked at."""
         now, taken = self._shown["number"], len(self.stepper.snapshots)
         near = sorted(range(taken), key=lambda number: abs(number - now))[:MOST_SAVED]
         return dict(self._at(number, self._shown) for number in near)
@@ -121,7 +120,6 @@ class StepperView(PersistentWidget):
         )
 
     def _draw_opened(self, _: object = None) -> None:
-        """Ask the rank for the tensor that is open; nothing else has changed."""
         rank, name, snapshot = self.selected, self.opened, self.stepper.now
         if rank is None or snapshot is None or name not in snapshot.records[rank].tensors:
             self._opened = {}
@@ -132,7 +130,6 @@ class StepperView(PersistentWidget):
         )
 
     def _of_rank(self, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Return what a rank has to show after a step; what goes wrong becomes a sentence."""
         if self.stepper.now is None or self.stepper.ended is not None:
             return {}
         try:
@@ -147,7 +144,6 @@ class StepperView(PersistentWidget):
         )
 
     def _on_message(self, _: Any, content: Mapping[str, Any], __: Any) -> None:
-        """Do what a button asks for; what goes wrong becomes a sentence in the view."""
         self._error = ""
         try:
             self._do(content)

@@ -138,7 +138,6 @@ class SweepMonitor(PersistentWidget):
             self._shown = {"columns": list(COLUMNS), "rows": rows, "head": head}
 
     def _keep(self) -> None:
-        """Draw the widget and the table that stays; a notebook may be saved behind any cell."""
         self._draw()
         self._saved.draw_now()
         if self._shown["head"]["done"]:
@@ -148,7 +147,6 @@ class SweepMonitor(PersistentWidget):
         return html_sections([sweep_section(self._shown)])
 
     def _on_message(self, _: Any, content: Mapping[str, Any], __: Any) -> None:
-        """Do what a button asks for; what goes wrong becomes a sentence in the view."""
         self._error = ""
         try:
             if content.get("type") == "stop":

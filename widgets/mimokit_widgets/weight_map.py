@@ -132,7 +132,6 @@ class WeightMap(VBox):  # type: ignore[misc]
         return bundle_of(charts.weight_map(self.plan))
 
     def _ipython_display_(self) -> None:
-        """Show the sizes, and below them the chart as an output, which a saved notebook keeps."""
         display(self._repr_mimebundle_(), raw=True)
         handle = display(self._bundle(), raw=True, display_id=True)
         display({"text/html": f'<div class="{SAVED}"></div><style>{HIDE}</style>'}, raw=True)

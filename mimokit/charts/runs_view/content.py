@@ -173,7 +173,6 @@ def _finite(value: Any) -> float | None:
 
 
 def _sizes(runs: Runs) -> list[str]:
-    """Return the columns of sizes of modules that differ between runs."""
     names = [str(name) for name in runs.runs]
     modules = [name.removesuffix("_ranks") for name in names if name.endswith("_ranks")]
     columns = [module_column(name, CONFIG_FIELDS[axis]) for name in modules for axis in SHOWN_AXES]
@@ -209,7 +208,6 @@ def _of_each(runs: Runs, metrics: Sequence[str]) -> Iterator[tuple[str, np.ndarr
 
 
 def _means(table: np.ndarray, every: int) -> np.ndarray:
-    """Return means of successive iterations, with the first of these as their number."""
     if every == 1 or not table.size:
         return table
     starts = np.arange(0, table.shape[1], every)

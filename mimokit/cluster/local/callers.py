@@ -90,7 +90,6 @@ class Caller:
 
 
 def _peer(connection: socket.socket) -> tuple[int, int]:
-    """Return the process and the user at the other end; where the kernel tells neither, us."""
     if not hasattr(socket, "SO_PEERCRED"):
         return 0, os.geteuid()
     told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)

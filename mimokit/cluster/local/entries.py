@@ -165,7 +165,6 @@ def _is_ours(folder: Path) -> bool:
 
 
 def _read(folder: Path) -> ClusterEntry | None:
-    """Return the entry in a folder, None if that is none of ours or is just being written."""
     if not _is_ours(folder):
         return None
     try:

@@ -112,7 +112,6 @@ class LocalPool(Linked):
         self._wait_registered([one for one in self._slots if one not in self._dead], progress)
 
     def _await_taken(self) -> None:
-        """Wait for the engines that are there; those that died meanwhile are replaced later."""
         began = time.monotonic()
         while self._last_id is None:
             self._check()
@@ -170,7 +169,6 @@ class LocalPool(Linked):
         self._continue("the engine server", self._server.pid)
 
     def _continue(self, name: str, pid: int | None) -> None:
-        """Have a process that all engines need go on after it was stopped by a signal."""
         seconds = self._stopped.seconds(pid)
         if pid is None or seconds is None or seconds < CONTINUE_SECONDS:
             return

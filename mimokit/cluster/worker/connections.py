@@ -112,7 +112,6 @@ def _polled_by(poller: int) -> list[tuple[int, int, int]]:
 
 
 def _tcp_state(descriptor: int) -> int | None:
-    """Return the state of a TCP connection, None for anything else."""
     if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
         return None
     with socket.socket(fileno=os.dup(descriptor)) as duplicate:

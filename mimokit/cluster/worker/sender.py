@@ -104,7 +104,6 @@ class _SendingThread:
         self._thread: threading.Thread | None = None
 
     def wake(self, sender: SampleSender) -> None:
-        """Send what waits at the sender, at once or `BATCH_SECONDS` after the last message."""
         self._sender = sender
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._tick, name="mimokit-sender", daemon=True)

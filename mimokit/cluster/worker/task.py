@@ -77,7 +77,6 @@ class RankTask:
     """The folder in which the rank records what it sends, for clients that come later."""
 
     def __call__(self) -> RankOutcome:
-        """Run on the engine's main thread."""
         session = engine_session()
         record = RankRecorder(self.record, self.spec.rank) if self.record else None
         sender = SampleSender(session.kernel, record)
@@ -129,7 +128,6 @@ class OpenStore:
     timeout: float
 
     def __call__(self) -> int:
-        """Run on the engine's main thread."""
         return engine_session().membership.open_store(self.address, self.timeout)
 
 
@@ -140,7 +138,6 @@ class InWorld:
     name: str
 
     def __call__(self) -> bool:
-        """Run on the engine's main thread."""
         return engine_session().membership.stands(self.name)
 
 
@@ -149,7 +146,6 @@ class LeaveWorld:
     """Leave the world."""
 
     def __call__(self) -> None:
-        """Run on the engine's main thread."""
         engine_session().membership.leave()
 
 
@@ -158,7 +154,6 @@ class Describe:
     """Say where the engine sits."""
 
     def __call__(self) -> EngineFacts:
-        """Run on the engine's main thread."""
         return describe()
 
 

@@ -57,7 +57,6 @@ def predicted_for(config: Any, hardware: HardwareSource | None) -> dict[str, flo
 
 
 def _sizes(ranks: ModuleRanks) -> Iterator[tuple[Axis, int]]:
-    """Yield the sizes that a header shows: TP and DP always, the others where they are not 1."""
     for axis in GRID_AXES:
         size = ranks.size_of(axis)
         if size > 1 or axis in (Axis.TENSOR, Axis.DATA):

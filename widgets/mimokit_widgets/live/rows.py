@@ -87,7 +87,6 @@ def phase_columns(modules: Sequence[str]) -> dict[str, str]:
 
 
 def _short(name: str, value: Any) -> Any:
-    """Return a value as JSON takes it; six figures are more than a screen shows."""
     if not isinstance(value, float):
         return value
     if not math.isfinite(value):

@@ -169,7 +169,6 @@ def _free_token(content: Mapping[str, Any]) -> int:
 
 
 def _section(parent: dict[str, Any], key: str) -> dict[str, Any]:
-    """Return the mapping under a key; what is none gives way to an empty one."""
     if not isinstance(parent.get(key), dict):
         parent[key] = {}
     section: dict[str, Any] = parent[key]

@@ -168,7 +168,6 @@ def _for_all(draft: Draft, edited: Path) -> FieldMessage | None:
 
 
 def _rights(error: FieldMessage, edited: Path) -> bool:
-    """Return whether an error about the edited field changes no other one."""
     return error.path == edited and all(fix["path"] == ".".join(edited) for fix in error.fixes)
 
 

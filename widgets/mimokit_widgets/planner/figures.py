@@ -267,7 +267,6 @@ def _line(label: str, values: Sequence[str]) -> Line:
 
 
 def _merged(ours: list[str], theirs: list[str]) -> list[str]:
-    """Return all labels; one that only the second has stands behind its neighbour there."""
     merged = list(ours)
     for index, label in enumerate(theirs):
         if label not in merged:

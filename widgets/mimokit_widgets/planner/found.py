@@ -55,7 +55,6 @@ def config_with(
 
 
 def _otherwise_supposed(task: SearchTask, supposed: PredictionConfig) -> dict[str, object]:
-    """Return what a search supposed and a planner does not; what has no name is left out."""
     from mimokit.prediction.hardware import hardware_names, load_hardware
     from mimokit.prediction.step_time import load_software, software_names
 
@@ -73,7 +72,6 @@ def _otherwise_supposed(task: SearchTask, supposed: PredictionConfig) -> dict[st
 
 
 def _is(name: str, known: object, load: Callable[[str], object]) -> bool:
-    """Return whether a name is that of what is known; a wrong name is of nothing."""
     try:
         return load(name) == known
     except ConfigError:

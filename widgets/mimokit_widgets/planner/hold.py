@@ -205,7 +205,6 @@ def _held(plan: LayoutPlan) -> tuple[int, int, dict[str, int]]:
 
 
 def _sizes(draft: Draft, name: str) -> Sizes:
-    """Return the sizes that trade; one that is left out or is not a size counts as 1."""
     written = mapping_at(draft.content, (*SIZES, name))
     sizes: Sizes = {field: size if _is_size(size := written.get(field)) else 1 for field in TRADED}
     if written.get(DATA_PARALLEL) is None:

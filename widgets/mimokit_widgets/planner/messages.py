@@ -56,7 +56,6 @@ def _changed(session: Session, draft: Draft, path: Path, text: str) -> Draft:
 
 
 def _meant(session: Session, path: Path) -> Path:
-    """Return the path that an edit of a size is of, that of all modules while they are alike."""
     alike = path[:2] == SIZES and session.for_all and path[-1] != "rank_offset"
     return (*path[:2], ALL_MODULES, *path[3:]) if alike else path
 

@@ -212,11 +212,6 @@ def answer(question: FrameQuestion) -> FrameAnswer:
 
 
 def _ordered(counts: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Return the frames of every rank if samples are ordered before they are read.
-
-    Raises:
-        FieldError: ranks read different numbers of samples.
-    """
     if len(set(map(len, counts))) != 1:
         raise FieldError(
             "planner", "Samples are ordered only where every rank reads as many; give each as many."

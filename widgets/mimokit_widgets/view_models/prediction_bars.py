@@ -69,7 +69,6 @@ def prediction_bars(
 
 
 def _work(plan: LayoutPlan, prediction: Prediction) -> list[dict[str, Any]]:
-    """Return a table per module: what its busiest rank does in a step, as a reader can check it."""
     explanation, colors = prediction.explain(), module_colors(plan.modules)
     return [
         {

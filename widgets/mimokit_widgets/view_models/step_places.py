@@ -78,7 +78,6 @@ def _gutter(columns: int) -> float:
 
 
 def _columns(plan: LayoutPlan) -> list[list[tuple[str, int, range]]]:
-    """Return columns of (module, stage, ranks)."""
     if plan.pipeline is not None and plan.deployment_mode == "heterogeneous":
         columns: dict[int, list[tuple[str, int, range]]] = {}
         for stage, ranks in zip(plan.pipeline.graph.stages, plan.pipeline.ranks, strict=True):

@@ -134,7 +134,6 @@ def _reasons(stepper: Stepper, snapshot: StepSnapshot) -> str:
 
 
 def _ends(crossing: Crossing) -> tuple[str, str]:
-    """Return the modules that give and take."""
     ends = (crossing.source or "data", crossing.destination)
     return (ends[1], ends[0]) if crossing.backward else ends
 

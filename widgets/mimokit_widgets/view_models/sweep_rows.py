@@ -90,7 +90,6 @@ class Medians:
         return self._rows[file][1]
 
     def _predict(self, directory: Path) -> float | None:
-        """Return the predicted step of an experiment that has begun."""
         if directory not in self._predicted:
             if not (directory / RunFile.CONFIG).is_file():
                 return None
@@ -103,7 +102,6 @@ class Medians:
 
 
 def _last_rows(file: Path) -> list[dict[str, str]]:
-    """Return the last rows after the warm-up; one that is half written does not count."""
     with file.open("rb") as table:
         heading = table.readline()
         start = table.tell()
@@ -222,7 +220,6 @@ def sweep_head(
 
 
 def _whole(row: Mapping[str, Any]) -> bool:
-    """Whether all iterations ran, in this sweep or in the one that it resumes."""
     if row["status"] == ExperimentStatus.SKIPPED:
         return float(row["share"]) == 1.0
     return str(row["status"]) == ExperimentStatus.COMPLETED
