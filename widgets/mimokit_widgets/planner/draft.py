@@ -13,7 +13,7 @@ from mimokit.config import ConfigError, ExperimentConfig, PredictionConfig
 from mimokit.config_files import config_from_mapping, load_preset
 from mimokit.config_files.inheritance import merged, read_layers
 from mimokit.config_files.loading import SWEEP
-from mimokit_widgets.planner.paths import PREDICTION, mapping_at
+from mimokit_widgets.planner.paths import PREDICTION, WORLD_FIELDS, Path, mapping_at, value_at
 
 RANKS_PER_NODE = 8
 
@@ -38,6 +38,12 @@ class Draft:
     def with_content(self, content: Mapping[str, Any]) -> Draft:
         """Return the draft with other sections."""
         return replace(self, content=content)
+
+    def value_at(self, path: Path) -> Any:
+        """Return what stands at a path, None where nothing does."""
+        if path and path[0] in WORLD_FIELDS:
+            return getattr(self, path[0])
+        return value_at(self.content, path)
 
     def copied(self) -> dict[str, Any]:
         """Return the sections as dicts that may be changed."""

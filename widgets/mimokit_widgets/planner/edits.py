@@ -13,19 +13,10 @@ from mimokit.architecture.tokens import tokens_per_item
 from mimokit.axes import CONFIG_FIELDS, GRID_AXES, Axis
 from mimokit.config import Fix, ModuleArchitecture
 from mimokit.config.architecture import OF_ITEMS, OF_VISION
+from mimokit_widgets.planner import paths
 from mimokit_widgets.planner.draft import Draft
 from mimokit_widgets.planner.networks import network_fields
-from mimokit_widgets.planner.paths import (
-    ALL_MODULES,
-    NETWORKS,
-    OF_DATA,
-    PREDICTION,
-    SIZES,
-    TOKENS,
-    Path,
-    mapping_at,
-    value_at,
-)
+from mimokit_widgets.planner.paths import Path
 
 TEXT_FIELDS = (
     "name",
@@ -93,9 +84,9 @@ def apply_fix(draft: Draft, fix: Fix) -> Draft:
     path = tuple(fix["path"].split("."))
     if path == ("model", "deployment_mode"):
         return set_mode(draft, str(fix["value"]))
-    if path[:2] == SIZES and path[2:3] == (ALL_MODULES,):
-        for name in mapping_at(draft.content, SIZES):
-            draft = with_value(draft, (*SIZES, name, path[-1]), fix["value"])
+    if path[:2] == paths.SIZES and path[2:3] == (paths.ALL_MODULES,):
+        for name in paths.mapping_at(draft.content, paths.SIZES):
+            draft = with_value(draft, (*paths.SIZES, name, path[-1]), fix["value"])
         return draft
     return with_value(draft, path, fix["value"])
 
@@ -119,8 +110,8 @@ def set_mode(draft: Draft, mode: str) -> Draft:
 def end_to_end(draft: Draft) -> Draft:
     """Set every rank offset as the deployment mode wants it; see `set_mode`."""
     content = draft.copied()
-    modules = value_at(content, ("model", "module_parallelisms"))
-    apart = value_at(content, ("model", "deployment_mode")) == "heterogeneous"
+    modules = paths.value_at(content, ("model", "module_parallelisms"))
+    apart = paths.value_at(content, ("model", "deployment_mode")) == "heterogeneous"
     begin = 0
     for sizes in (modules if isinstance(modules, dict) else {}).values():
         if not isinstance(sizes, dict):
@@ -151,7 +142,7 @@ def _first_sizes(
 ) -> dict[str, Any]:
     mode = model.get("deployment_mode")
     if mode == "homogeneous":
-        return dict(mapping_at(modules, (str(language),)))
+        return dict(paths.mapping_at(modules, (str(language),)))
     if mode == "heterogeneous":
         ends = [
             _begin(sizes) + _ranks(sizes) for sizes in modules.values() if isinstance(sizes, dict)
@@ -162,8 +153,8 @@ def _first_sizes(
 
 
 def _free_token(content: Mapping[str, Any]) -> int:
-    used = mapping_at(content, ("model", "special_token_ids")).values()
-    vocabulary = value_at(content, ("data", "vocab_size"))
+    used = paths.mapping_at(content, ("model", "special_token_ids")).values()
+    vocabulary = paths.value_at(content, ("data", "vocab_size"))
     first = vocabulary if isinstance(vocabulary, int) else 0
     return max([first, *(token + 1 for token in used if isinstance(token, int))])
 
@@ -217,8 +208,8 @@ def rename_module(draft: Draft, old: str, new: str) -> Draft:
 
 
 def _by_module(content: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    for path in (SIZES, NETWORKS, TOKENS, ("model", "topology"), *OF_DATA):
-        section = value_at(content, path)
+    for path in (paths.SIZES, paths.NETWORKS, paths.TOKENS, ("model", "topology"), *paths.OF_DATA):
+        section = paths.value_at(content, path)
         if isinstance(section, dict):
             yield section
 
@@ -226,7 +217,7 @@ def _by_module(content: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 def move_module(draft: Draft, name: str, by: int) -> Draft:
     """Move a module up or down in the list; its ranks stay."""
     content = draft.copied()
-    modules = value_at(content, ("model", "module_parallelisms"))
+    modules = paths.value_at(content, ("model", "module_parallelisms"))
     if not isinstance(modules, dict) or name not in modules:
         return draft
     names = list(modules)
@@ -252,7 +243,7 @@ def set_feeds(draft: Draft, name: str, target: str, on: bool) -> Draft:
     if graph == _default_graph(model):
         model.pop("topology")
     if on and graph.get(target):
-        _take_rows(mapping_at(model, ("module_architectures",)), name, target)
+        _take_rows(paths.mapping_at(model, ("module_architectures",)), name, target)
     return draft.with_content(content)
 
 
@@ -271,9 +262,9 @@ def set_network(draft: Draft, name: str, published: str) -> Draft:
     """Give a module the network of a published model."""
     content = draft.copied()
     networks = _section(_section(content, "model"), "module_architectures")
-    seq_length = value_at(content, ("data", "seq_length"))
+    seq_length = paths.value_at(content, ("data", "seq_length"))
     whole = seq_length if isinstance(seq_length, int) else 1
-    tensor = value_at(content, ("model", "module_parallelisms", name, "tensor_parallel"))
+    tensor = paths.value_at(content, ("model", "module_parallelisms", name, "tensor_parallel"))
     shared = tensor if isinstance(tensor, int) and tensor > 0 else 1
     networks[name] = network_fields(published, whole, shared)
     return draft.with_content(content)
@@ -281,11 +272,11 @@ def set_network(draft: Draft, name: str, published: str) -> Draft:
 
 def feeds_of(content: Mapping[str, Any]) -> dict[str, list[str]]:
     """Return module -> the modules that it feeds, as far as the graph can be read."""
-    model = mapping_at(content, ("model",))
+    model = paths.mapping_at(content, ("model",))
     written = model.get("topology")
     if not isinstance(written, Mapping):
         return _default_graph(model)
-    names = dict.fromkeys((*mapping_at(model, ("module_parallelisms",)), *written))
+    names = dict.fromkeys((*paths.mapping_at(model, ("module_parallelisms",)), *written))
     return {
         str(name): [str(target) for target in fed] if isinstance(fed, list) else []
         for name in names
@@ -295,7 +286,7 @@ def feeds_of(content: Mapping[str, Any]) -> dict[str, list[str]]:
 
 def _default_graph(model: Mapping[str, Any]) -> dict[str, list[str]]:
     language = model.get("llm_module_name")
-    names = mapping_at(model, ("module_parallelisms",))
+    names = paths.mapping_at(model, ("module_parallelisms",))
     return {str(name): [] if name == language else [str(language)] for name in names}
 
 
@@ -331,7 +322,7 @@ def _content_with(draft: Draft, path: Path, value: object) -> dict[str, Any]:
         current = current[key]
     if value is None:
         current.pop(path[-1], None)
-        if not current and path[:-1] == PREDICTION:
+        if not current and path[:-1] == paths.PREDICTION:
             content.pop(path[0])  # a section that says nothing
     else:
         current[path[-1]] = value

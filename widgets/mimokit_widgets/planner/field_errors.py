@@ -10,31 +10,12 @@ from mimokit.config import Fix, Problem, RuntimeConfig
 from mimokit.config.experiment import ExperimentConfig
 from mimokit.config.model import MimoParallelismConfig
 from mimokit.units import counted
+from mimokit_widgets.planner import paths
 from mimokit_widgets.planner.draft import Draft
 from mimokit_widgets.planner.edits import apply_fix, with_value
 from mimokit_widgets.planner.hold import Hold, is_traded, told
 from mimokit_widgets.planner.intent import accepted
-from mimokit_widgets.planner.paths import (
-    ALL_MODULES,
-    DATA_FIELDS,
-    NETWORK_FIELDS,
-    NETWORKS,
-    OF_DATA,
-    PREDICTION,
-    PREDICTION_FIELDS,
-    SIZE_FIELDS,
-    SIZES,
-    TOKENS,
-    WORLD_FIELDS,
-    Path,
-    change_text,
-    differences,
-    mapping_at,
-    module_names,
-    short_name,
-    shown,
-    value_at,
-)
+from mimokit_widgets.planner.paths import Path
 
 FARTHEST = 16
 """Every number so near is tried; beyond, powers of two."""
@@ -45,7 +26,7 @@ def nearest_number(
     draft: Draft, path: Path, righted: Callable[[int], Draft | None]
 ) -> tuple[int, Draft] | None:
     """Return the nearest number for the field at a path that rights a draft, and what it makes."""
-    typed = getattr(draft, path[0]) if path[0] in WORLD_FIELDS else value_at(draft.content, path)
+    typed = draft.value_at(path)
     if not isinstance(typed, int) or isinstance(typed, bool) or not 0 <= typed <= MOST:
         return None
     drafts = ((number, righted(number)) for number in _around(typed))
@@ -69,9 +50,9 @@ _IN_FIELDS = {"give --world-size (world_size=... in Python) or": "fill in the wo
 _KNOWN: Mapping[Path, tuple[str, ...]] = {
     (): tuple(ExperimentConfig.model_fields),
     ("model",): (*MimoParallelismConfig.model_fields, "llm_rank_offset"),
-    ("data",): DATA_FIELDS,
+    ("data",): paths.DATA_FIELDS,
     ("runtime",): tuple(RuntimeConfig.model_fields),
-    PREDICTION: PREDICTION_FIELDS,
+    paths.PREDICTION: paths.PREDICTION_FIELDS,
 }
 
 
@@ -136,34 +117,34 @@ def _keeping(draft: Draft, edited: Path, hold: Hold) -> FieldMessage | None:
     if way is None:
         return None
     path, kept = way
-    changes = list(differences(draft.content, kept.content))
-    typed = shown(value_at(draft.content, edited))
+    changes = list(paths.differences(draft.content, kept.content))
+    typed = paths.shown(draft.value_at(edited))
     sentence = (
         f"Module '{edited[2]}': {edited[-1]} {typed} alone does not go with the rest; "
         f"{told(changes, edited)} keep {hold}."
     )
     (at, _, value), *_ = changes
-    label = f"{short_name(at[-1])} {shown(value)}"
+    label = f"{paths.short_name(at[-1])} {paths.shown(value)}"
     if path != edited:
-        label = f"{short_name(edited[-1])} {typed} for all"
+        label = f"{paths.short_name(edited[-1])} {typed} for all"
     fixes = tuple(Fix(path=".".join(each), value=value) for each, _, value in changes)
     label += f", keeps {counted(hold.plan.world_size, 'rank')}"
     return FieldMessage(edited, sentence, fixes, label)
 
 
 def _for_all(draft: Draft, edited: Path) -> FieldMessage | None:
-    shared = value_at(draft.content, ("model", "deployment_mode")) == "homogeneous"
-    typed = value_at(draft.content, edited)
-    if not shared or edited[:2] != SIZES or edited[-1] == "rank_offset" or typed is None:
+    shared = draft.value_at(("model", "deployment_mode")) == "homogeneous"
+    typed = draft.value_at(edited)
+    if not shared or edited[:2] != paths.SIZES or edited[-1] == "rank_offset" or typed is None:
         return None
-    fix: Fix = {"path": ".".join((*SIZES, ALL_MODULES, edited[-1])), "value": typed}
+    fix: Fix = {"path": ".".join((*paths.SIZES, paths.ALL_MODULES, edited[-1])), "value": typed}
     if not accepted(apply_fix(draft, fix)):
         return None
     sentence = (
-        f"Module '{edited[2]}': {edited[-1]} is {shown(typed)} for it alone; in homogeneous mode "
-        "all modules have the same sizes."
+        f"Module '{edited[2]}': {edited[-1]} is {paths.shown(typed)} for it alone; in homogeneous "
+        "mode all modules have the same sizes."
     )
-    label = f"{short_name(edited[-1])} {shown(typed)} for all"
+    label = f"{paths.short_name(edited[-1])} {paths.shown(typed)} for all"
     return FieldMessage(edited, sentence, (fix,), label)
 
 
@@ -182,19 +163,19 @@ def _cause(draft: Draft, edited: Path, hold: Hold | None) -> FieldMessage | None
     if better is None:
         return None if hold is None else _cause(draft, edited, None)
     number, right = better
-    typed = _standing(edited, draft)
-    whose = f"Module '{edited[2]}'" if edited[:2] in (SIZES, NETWORKS) else "Layout"
-    given = [each for each in differences(draft.content, right.content) if each[0] != edited]
+    typed = draft.value_at(edited)
+    whose = f"Module '{edited[2]}'" if edited[:2] in (paths.SIZES, paths.NETWORKS) else "Layout"
+    given = [each for each in paths.differences(draft.content, right.content) if each[0] != edited]
     also = f", with {told(given, edited)}" if given else ""
     sentence = f"{whose}: {edited[-1]} {typed} does not go with the rest; {number} does{also}."
     values = [(edited, number), *((path, value) for path, _, value in given)]
     fixes = tuple(Fix(path=".".join(path), value=value) for path, value in values)
-    return FieldMessage(edited, sentence, fixes, change_text(edited, typed, number))
+    return FieldMessage(edited, sentence, fixes, paths.change_text(edited, typed, number))
 
 
 def _explaining(error: FieldMessage, edited: Path) -> FieldMessage:
     """Return an error that only explains another: nothing else of a module is bent to suit it."""
-    bent = (".".join(NETWORKS), ".".join(edited[:-1]))
+    bent = (".".join(paths.NETWORKS), ".".join(edited[:-1]))
     if not any(fix["path"].startswith(bent) for fix in error.fixes):
         return error
     return replace(error, fixes=(), label="")
@@ -207,7 +188,7 @@ def _field_error(problem: Problem, draft: Draft, valid: Draft | None) -> FieldMe
     fix = problem.fix
     if fix is not None:
         return FieldMessage(path, problem.sentence, (fix,), _label(fix, problem, draft))
-    if path and _unknown(path) and value_at(draft.content, path[:-1]) is not None:
+    if path and _unknown(path) and draft.value_at(path[:-1]) is not None:
         removal: Fix = {"path": ".".join(path), "value": None}
         return FieldMessage(path, problem.sentence, (removal,), f"Remove {problem.field}")
     back = _back(path, draft, valid)
@@ -219,61 +200,55 @@ def _field_error(problem: Problem, draft: Draft, valid: Draft | None) -> FieldMe
 def _back(path: Path, draft: Draft, valid: Draft | None) -> Fix | None:
     if valid is None or not path:
         return None
-    before, now = _standing(path, valid), _standing(path, draft)
+    before, now = valid.value_at(path), draft.value_at(path)
     if before == now or not isinstance(before, int | str | None):
         return None
     return {"path": ".".join(path), "value": before}
 
 
-def _standing(path: Path, draft: Draft) -> object:
-    if path[0] in WORLD_FIELDS:
-        return getattr(draft, path[0])
-    return value_at(draft.content, path)
-
-
 def _path(problem: Problem, content: Mapping[str, Any]) -> Path:
     module, field = problem.module, problem.field
-    if module == "world" and field in WORLD_FIELDS:
+    if module == "world" and field in paths.WORLD_FIELDS:
         return (field,)
-    if module in module_names(content):
-        if field in SIZE_FIELDS:
-            return (*SIZES, module, field)
+    if module in paths.module_names(content):
+        if field in paths.SIZE_FIELDS:
+            return (*paths.SIZES, module, field)
         if field == "special_token_ids":
-            return (*TOKENS, module)
-        for path in OF_DATA:
+            return (*paths.TOKENS, module)
+        for path in paths.OF_DATA:
             if field == path[-1]:
                 return (*path, module)
         if field == "topology":
             return ("model", "topology", module)
-        if field in NETWORK_FIELDS:
-            return (*NETWORKS, module, field)
-        for section in (SIZES, NETWORKS):
-            if field in mapping_at(content, (*section, module)):
+        if field in paths.NETWORK_FIELDS:
+            return (*paths.NETWORKS, module, field)
+        for section in (paths.SIZES, paths.NETWORKS):
+            if field in paths.mapping_at(content, (*section, module)):
                 return (*section, module, field)
-        return (*SIZES, module)
+        return (*paths.SIZES, module)
     if module in ("model", "data", "runtime", "prediction"):
         return (module, field)
     return (field,) if field in content else ()
 
 
 def _unknown(path: Path) -> bool:
-    if path[0] in WORLD_FIELDS:
+    if path[0] in paths.WORLD_FIELDS:
         return False
     if path[:-1] in _KNOWN:
         return path[-1] not in _KNOWN[path[:-1]]
-    if path[:2] == SIZES and len(path) == 4:
-        return path[-1] not in SIZE_FIELDS
-    if path[:2] == NETWORKS and len(path) == 4:
-        return path[-1] not in NETWORK_FIELDS
+    if path[:2] == paths.SIZES and len(path) == 4:
+        return path[-1] not in paths.SIZE_FIELDS
+    if path[:2] == paths.NETWORKS and len(path) == 4:
+        return path[-1] not in paths.NETWORK_FIELDS
     return False
 
 
 def _label(fix: Fix, problem: Problem, draft: Draft) -> str:
     path = tuple(fix["path"].split("."))
-    old = _standing(path, draft)
-    what = short_name(path[-1])
-    if path[:2] in (SIZES, NETWORKS) and path[2] != problem.module:
+    old = draft.value_at(path)
+    what = paths.short_name(path[-1])
+    if path[:2] in (paths.SIZES, paths.NETWORKS) and path[2] != problem.module:
         what = f"{path[2]} {what}"
-    if path[:2] == TOKENS:
+    if path[:2] == paths.TOKENS:
         what = "token id"
-    return f"{what} {shown(old)} → {shown(fix['value'])}"
+    return f"{what} {paths.shown(old)} → {paths.shown(fix['value'])}"

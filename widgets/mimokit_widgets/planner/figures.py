@@ -199,12 +199,9 @@ class Line:
         return asdict(self)
 
 
-def compare(layouts: Sequence[tuple[ExperimentConfig | None, LayoutPlan | None]]) -> list[Line]:
+def compare(layouts: Sequence[tuple[ExperimentConfig, LayoutPlan] | None]) -> list[Line]:
     """Return every line that a layout has, in the order of reading; a rejected one has none."""
-    columns = [
-        {} if config is None or plan is None else dict(_facts(config, plan))
-        for config, plan in layouts
-    ]
+    columns = [{} if layout is None else dict(_facts(*layout)) for layout in layouts]
     labels: list[str] = []
     for column in columns:
         labels = _merged(labels, list(column))

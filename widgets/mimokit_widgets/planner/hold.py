@@ -29,7 +29,6 @@ from mimokit_widgets.planner.paths import (
     modules_at,
     short_name,
     shown,
-    value_at,
 )
 
 TRADED = tuple(
@@ -104,12 +103,12 @@ class Hold:
         The size of one module, and in homogeneous mode that of all.
         """
         paths = [path]
-        if value_at(draft.content, ("model", "deployment_mode")) == "homogeneous":
+        if draft.value_at(("model", "deployment_mode")) == "homogeneous":
             paths.append((*SIZES, ALL_MODULES, path[-1]))
         for each in paths:
             changed = draft
             for name in modules_at(draft.content, each):
-                size = value_at(draft.content, path)
+                size = draft.value_at(path)
                 changed = with_value(changed, (*SIZES, name, path[-1]), size)
             if (kept := self.kept_with(changed, each)) is not None:
                 yield each, kept
@@ -117,12 +116,12 @@ class Hold:
     def gave_way(self, before: Draft, now: Draft, path: Path) -> GaveWay:
         """Return what an edit of the size at a path changed besides, or that nothing keeps both."""
         one = (*path[:2], modules_at(now.content, path)[0], path[-1])
-        typed = value_at(now.content, one)
+        typed = now.value_at(one)
         edited = {(*SIZES, name, path[-1]) for name in modules_at(now.content, path)}
         given = [
             change for change in differences(before.content, now.content) if change[0] not in edited
         ]
-        rejected = self.outcome_of(now).plan is None
+        rejected = self.outcome_of(now).layout is None
         if not self._is_kept_by(now) and not (rejected and given):
             if not _is_size(typed) or any(self.ways(now, one)):
                 return GaveWay()  # errors say more
@@ -136,8 +135,8 @@ class Hold:
             yield from self._with_samples(sized)
 
     def _is_kept_by(self, draft: Draft) -> bool:
-        plan = self.outcome_of(draft).plan
-        return plan is not None and _held(plan) == _held(self.plan)
+        layout = self.outcome_of(draft).layout
+        return layout is not None and _totals(layout.plan) == _totals(self.plan)
 
     def _with_ranks(self, draft: Draft, path: Path) -> Iterator[Draft]:
         names = modules_at(draft.content, path)
@@ -167,7 +166,7 @@ class Hold:
         if replicas is None:  # it is worked out
             cuts = math.prod(size or 1 for size in sizes.values())
             replicas = max(1, self.plan.modules[name].size // cuts)
-        batch, count = (value_at(draft.content, path) for path in (BATCH, COUNT))
+        batch, count = (draft.value_at(path) for path in (BATCH, COUNT))
         if not _is_size(batch) or not _is_size(count):
             return
         samples, left = divmod(self.plan.batch.global_batch_size, replicas)
@@ -193,13 +192,13 @@ def told(changes: Sequence[tuple[Path, object, object]], path: Path) -> str:
 
 def samples_of(draft: Draft) -> int | None:
     """Return the samples of a step; None where the fields do not say them."""
-    language = value_at(draft.content, ("model", "llm_module_name"))
-    replicas = value_at(draft.content, (*SIZES, str(language), DATA_PARALLEL))
-    numbers = [replicas, *(value_at(draft.content, path) for path in (BATCH, COUNT))]
+    language = draft.value_at(("model", "llm_module_name"))
+    replicas = draft.value_at((*SIZES, str(language), DATA_PARALLEL))
+    numbers = [replicas, *(draft.value_at(path) for path in (BATCH, COUNT))]
     return math.prod(numbers) if all(map(_is_size, numbers)) else None
 
 
-def _held(plan: LayoutPlan) -> tuple[int, int, dict[str, int]]:
+def _totals(plan: LayoutPlan) -> tuple[int, int, dict[str, int]]:
     ranks = {name: each.size for name, each in plan.modules.items()}
     return plan.world_size, plan.batch.global_batch_size, ranks
 

@@ -10,7 +10,7 @@ from mimokit.config_files import config_from_mapping
 from mimokit_widgets.planner.draft import Draft
 from mimokit_widgets.planner.edits import end_to_end, set_field
 from mimokit_widgets.planner.limits import limit_problems
-from mimokit_widgets.planner.paths import SIZES, WORLD_FIELDS, Path, modules_at, value_at
+from mimokit_widgets.planner.paths import SIZES, Path, modules_at
 
 FARTHEST = 32
 """Every number so near is tried; beyond, powers of two times the number."""
@@ -83,8 +83,7 @@ def _numbers(start: int, by: int, doubling: bool) -> Iterator[int]:
 
 def standing_number(draft: Draft, path: Path, otherwise: int) -> int | None:
     """Return the whole number in a field; what an empty one stands for; None for a text."""
-    field = path[0]
-    value = getattr(draft, field) if field in WORLD_FIELDS else value_at(draft.content, path)
+    value = draft.value_at(path)
     if value is None:
         return otherwise
     return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -106,24 +106,11 @@ def _for_all(session: Session, message: Message) -> None:
     session.for_all = bool(message["on"])
 
 
-def _flag(session: Session, message: Message) -> None:
-    path = [str(key) for key in message["path"]]
-    session.take(edits.set_flag(session.draft, path, bool(message["on"])))
-
-
-def _settle(session: Session, _: Message) -> None:
-    session.history.settle()
-
-
 def _add(session: Session, _: Message) -> None:
     if len(module_names(session.draft.content)) >= MOST_MODULES:
         session.say(f"The planner shows at most {MOST_MODULES} modules.")
         return
     session.take(edits.add_module(session.draft))
-
-
-def _remove(session: Session, message: Message) -> None:
-    session.take(edits.remove_module(session.draft, str(message["name"])))
 
 
 def _rename(session: Session, message: Message) -> None:
@@ -137,23 +124,6 @@ def _rename(session: Session, message: Message) -> None:
         session.say(f"Module '{old}': there is a module '{new}' already; choose another name.")
     else:
         session.take(edits.rename_module(session.draft, old, new))
-
-
-def _move(session: Session, message: Message) -> None:
-    session.take(edits.move_module(session.draft, str(message["name"]), int(message["by"])))
-
-
-def _feeds(session: Session, message: Message) -> None:
-    name, target = str(message["name"]), str(message["target"])
-    session.take(edits.set_feeds(session.draft, name, target, bool(message["on"])))
-
-
-def _network(session: Session, message: Message) -> None:
-    session.take(edits.set_network(session.draft, str(message["name"]), str(message["published"])))
-
-
-def _end_to_end(session: Session, _: Message) -> None:
-    session.take(edits.end_to_end(session.draft))
 
 
 def _fix(session: Session, message: Message) -> None:
@@ -172,20 +142,15 @@ def _preset(session: Session, message: Message) -> None:
     session.take(Draft(config.to_mapping(), None, session.draft.ranks_per_node))
 
 
-def _load(session: Session, message: Message) -> None:
-    session.load(str(message["text"]), str(message["name"]))
-
-
 def _save(session: Session, message: Message) -> None:
     session.save(str(message["path"]).strip() or session.file, replace=bool(message.get("replace")))
 
 
 def _copy(session: Session, message: Message) -> Reply:
     what = str(message["what"])
-    if session.problems or session.valid is None or session.valid.config is None:
+    if session.problems or session.valid is None:
         session.save(session.file)  # reports why not
         return None
-    assert session.valid.plan is not None, "a valid outcome has a plan"
     config, plan = session.valid.config, session.valid.plan
     texts: dict[str, Callable[[], str]] = {
         "python": lambda: as_python(config),
@@ -203,7 +168,7 @@ def _tab(session: Session, message: Message) -> None:
 
 def _select(session: Session, message: Message) -> None:
     rank = message["rank"]
-    world = session.valid.plan.world_size if session.valid and session.valid.plan else 0
+    world = session.valid.plan.world_size if session.valid else 0
     session.selected = int(rank) if rank is not None and 0 <= int(rank) < world else None
 
 
@@ -239,7 +204,6 @@ def _search(session: Session, message: Message) -> None:
         session.search.refuse(f"{session.in_the_way()} {session.problems[0].sentence}")
         return
     assert session.valid is not None, "it has a config"
-    assert session.valid.plan is not None, "it has a config"
     try:
         gpus = int(session.search_gpus.replace(",", "") or session.valid.plan.world_size)
     except ValueError:
@@ -249,10 +213,6 @@ def _search(session: Session, message: Message) -> None:
         )
         return
     session.search.start(config, gpus, session.supposed)
-
-
-def _cancel_search(session: Session, _: Message) -> None:
-    session.search.cancel()
 
 
 def _take_found(session: Session, message: Message) -> None:
@@ -279,25 +239,32 @@ def _unpin(session: Session, message: Message) -> None:
         session.tab = "ranks"
 
 
+def _edited_by(edit: Callable[..., Draft], *keys: str) -> Callable[[Session, Message], Reply]:
+    def take(session: Session, message: Message) -> Reply:
+        session.take(edit(session.draft, *(message[key] for key in keys)))
+
+    return take
+
+
 ACTIONS: Mapping[str, Callable[[Session, Message], Reply]] = {
     "edit": _edit,
-    "flag": _flag,
-    "settle": _settle,
+    "flag": _edited_by(edits.set_flag, "path", "on"),
+    "settle": lambda session, _: session.history.settle(),
     "step": _step,
     "hold": _hold,
     "for_all": _for_all,
     "add": _add,
-    "remove": _remove,
+    "remove": _edited_by(edits.remove_module, "name"),
     "rename": _rename,
-    "move": _move,
-    "feeds": _feeds,
-    "network": _network,
-    "end_to_end": _end_to_end,
+    "move": _edited_by(edits.move_module, "name", "by"),
+    "feeds": _edited_by(edits.set_feeds, "name", "target", "on"),
+    "network": _edited_by(edits.set_network, "name", "published"),
+    "end_to_end": _edited_by(edits.end_to_end),
     "fix": _fix,
     "undo": lambda session, _: session.undo(),
     "redo": lambda session, _: session.redo(),
     "preset": _preset,
-    "load": _load,
+    "load": lambda session, message: session.load(str(message["text"]), str(message["name"])),
     "save": _save,
     "copy": _copy,
     "tab": _tab,
@@ -307,7 +274,7 @@ ACTIONS: Mapping[str, Callable[[Session, Message], Reply]] = {
     "frames": _frames,
     "gpu": _gpu,
     "search": _search,
-    "cancel_search": _cancel_search,
+    "cancel_search": lambda session, _: session.search.cancel(),
     "take_found": _take_found,
     "pin": _pin,
     "unpin": _unpin,

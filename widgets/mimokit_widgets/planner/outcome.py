@@ -23,27 +23,31 @@ from mimokit_widgets.view_models.frame_question import FrameQuestion
 
 
 @dataclass(frozen=True)
-class DraftOutcome:
-    """The result of planning a draft.
+class ValidLayout:
+    """A config and its plan.
 
     Attributes:
-        config: the config, None if the draft is rejected.
-        plan: its plan, None likewise.
-        problems: why it is rejected; empty for a valid draft.
         notes: what is allowed and still worth knowing.
     """
 
-    config: ExperimentConfig | None
-    plan: PlannedLayout | None
-    problems: tuple[Problem, ...] = ()
+    config: ExperimentConfig
+    plan: PlannedLayout
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class DraftOutcome:
+    """The result of planning a draft: a layout, or why it is rejected."""
+
+    layout: ValidLayout | None
+    problems: tuple[Problem, ...] = ()
 
 
 def evaluate(draft: Draft) -> DraftOutcome:
     """Plan a draft; never raises for what a user wrote."""
     beyond = tuple(limit_problems(draft))
     if beyond:
-        return DraftOutcome(None, None, beyond)
+        return DraftOutcome(None, beyond)
     world: Any = draft.world_size  # whatever was typed; checked with the rest
     try:
         with warnings.catch_warnings(record=True) as caught:
@@ -51,12 +55,12 @@ def evaluate(draft: Draft) -> DraftOutcome:
             config = config_from_mapping(draft.content, world_size=world)
             plan = PlannedLayout.of(plan_layout(config, world))
     except ConfigError as error:
-        return DraftOutcome(None, None, error.problems)
+        return DraftOutcome(None, error.problems)
     except ValueError as error:  # a plan that cannot be made of sizes that pass every check
         sentence = " ".join(str(error).split()).rstrip(".") + "."
-        return DraftOutcome(None, None, (Problem("model", "layout", None, sentence),))
+        return DraftOutcome(None, (Problem("model", "layout", None, sentence),))
     notes = tuple(dict.fromkeys(str(warning.message) for warning in caught))
-    return DraftOutcome(config, plan, (), notes)
+    return DraftOutcome(ValidLayout(config, plan, notes))
 
 
 def resolved_config(config: ExperimentConfig, plan: LayoutPlan) -> ExperimentConfig:

@@ -23,7 +23,7 @@ WITHOUT = ("search",)
 def saved_answers(session: Session) -> Answers:
     """Return what the pictures of a planner can be asked; fields cannot be edited."""
     valid = session.valid
-    if valid is None or valid.plan is None or valid.config is None:
+    if valid is None:
         return {}
     now = screen_of(session)
     answers: dict[str, dict[str, Any]] = dict(_tabs(session, now))

@@ -16,6 +16,7 @@ from mimokit.planning.report.rows import pipeline_section, title
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.traffic import traffic_of_plan
 from mimokit.units import counted, span_text
+from mimokit_widgets.planner import paths
 from mimokit_widgets.planner.edits import feeds_of
 from mimokit_widgets.planner.field_errors import MOST_SHOWN
 from mimokit_widgets.planner.figures import compare, compared_verdicts, figures_of
@@ -24,21 +25,7 @@ from mimokit_widgets.planner.inputs import EXECUTION_FLAGS, FLAGS
 from mimokit_widgets.planner.layers import layers_of
 from mimokit_widgets.planner.limits import MOST_MODULES
 from mimokit_widgets.planner.networks import ENCODER, LANGUAGE, published_networks
-from mimokit_widgets.planner.outcome import DraftOutcome
-from mimokit_widgets.planner.paths import (
-    DATA_FIELDS,
-    LENGTHS,
-    NETWORK_FIELDS,
-    NETWORKS,
-    PREDICTION,
-    SIZE_FIELDS,
-    SIZES,
-    TOKENS,
-    mapping_at,
-    module_names,
-    sizes_beyond_inputs,
-    value_at,
-)
+from mimokit_widgets.planner.outcome import DraftOutcome, ValidLayout
 from mimokit_widgets.planner.session import Session
 from mimokit_widgets.planner.training import training_texts
 from mimokit_widgets.planner.verdicts import strip_of
@@ -111,10 +98,10 @@ def screen_of(session: Session) -> Screen:
         "notes": [],
     }
     valid = session.valid
-    if valid is None or valid.plan is None or valid.config is None:
+    if valid is None:
         return Screen(state)
     config, plan = valid.config, valid.plan
-    names = _tabs(session, plan)
+    names = _tabs(session, valid)
     tab = session.tab if session.tab in names else "ranks"
     state |= {
         "tab": tab,
@@ -134,8 +121,8 @@ def _verdict(session: Session) -> dict[str, Any] | None:
     before, against = session.before, "with the layout before the last edit"
     if pinned:
         before, outcome = pinned[0]
-        name = "the pinned layout" if outcome.config is None else f"pinned {outcome.config.name}"
-        against = f"with {name}"
+        layout = outcome.layout
+        against = f"with {f'pinned {layout.config.name}' if layout else 'the pinned layout'}"
     verdicts = session.verdicts
     if before is None:
         return strip_of(verdicts.verdict_of(now), None, against)
@@ -143,12 +130,10 @@ def _verdict(session: Session) -> dict[str, Any] | None:
     return strip_of(verdicts.verdict_of(now), verdicts.verdict_of(before), against, unlike)
 
 
-def _tabs(session: Session, plan: LayoutPlan) -> list[str]:
+def _tabs(session: Session, valid: ValidLayout) -> list[str]:
     absent = {
-        "pipeline": plan.pipeline is None,
-        "frames": session.valid is None
-        or session.valid.config is None
-        or not vision_encoders(session.valid.config),
+        "pipeline": valid.plan.pipeline is None,
+        "frames": not vision_encoders(valid.config),
         "compare": not session.pins,
     }
     return [name for name in TABS if not absent.get(name, False)]
@@ -196,7 +181,7 @@ def _with_picture(
     if tab == "search":
         state["search"] = _search(session, plan)
         return Screen(state)
-    return _comparison(session, state, config, plan)
+    return _comparison(session, state, ValidLayout(config, plan))
 
 
 def _search(session: Session, plan: LayoutPlan) -> dict[str, Any]:
@@ -228,33 +213,33 @@ def _pipeline(plan: LayoutPlan, pipeline: PipelinePlan) -> dict[str, Any]:
     }
 
 
-def _comparison(
-    session: Session, state: dict[str, Any], config: ExperimentConfig, plan: PlannedLayout
-) -> Screen:
+def _comparison(session: Session, state: dict[str, Any], valid: ValidLayout) -> Screen:
     assert session.valid_draft is not None, "what is shown is valid"
     pinned = session.pinned
-    shown = [*pinned, (session.valid_draft, DraftOutcome(config, plan))]
+    shown = [*pinned, (session.valid_draft, DraftOutcome(valid))]
     sides: list[dict[str, Any]] = []
     cells: list[bytes] = []
     for _, outcome in (pinned[0], shown[-1]):
-        if outcome.plan is None or outcome.config is None:
+        layout = outcome.layout
+        if layout is None:
             sides.append({"name": "", "headline": outcome.problems[0].sentence, "ranks": None})
             cells.append(b"")
             continue
-        ranks, held = rank_cells(outcome.plan, session.ranks_per_node)
-        sides.append({"name": outcome.config.name, "headline": title(outcome.plan), "ranks": ranks})
-        cells.append(held)
-    lines = compare([(each.config, each.plan) for _, each in shown])
+        ranks, coordinates = rank_cells(layout.plan, session.ranks_per_node)
+        sides.append({"name": layout.config.name, "headline": title(layout.plan), "ranks": ranks})
+        cells.append(coordinates)
+    layouts = [each.layout for _, each in shown]
+    lines = compare([layout and (layout.config, layout.plan) for layout in layouts])
     verdicts = [session.verdicts.verdict_of(draft) for draft, _ in shown]
     alike = [not session.verdicts.unlike(draft, shown[0][0]) for draft, _ in shown]
     state["compare"] = {
         "left": sides[0],
         "right": sides[1],
-        "names": [each.config.name if each.config else "rejected" for _, each in shown],
+        "names": [layout.config.name if layout else "rejected" for layout in layouts],
         "verdicts": [line.to_json() for line in compared_verdicts(verdicts, alike)],
         "lines": [line.to_json() for line in lines],
         "colors": module_colors(
-            dict.fromkeys(name for _, each in shown if each.plan for name in each.plan.modules)
+            dict.fromkeys(name for layout in layouts if layout for name in layout.plan.modules)
         ),
         "differing": sum(line.differs for line in lines),
     }
@@ -264,25 +249,27 @@ def _comparison(
 def _fields(session: Session) -> dict[str, Any]:
     draft, content = session.draft, session.draft.content
     plan = session.valid.plan if session.valid else None
-    names = module_names(content)
+    names = paths.module_names(content)
     colors = module_colors(names)
     fed = feeds_of(content)
     return {
-        "name": _text(value_at(content, ("name",))),
+        "name": _text(paths.value_at(content, ("name",))),
         "file": session.file,
-        "mode": _text(value_at(content, ("model", "deployment_mode"))),
-        "language": _text(value_at(content, ("model", "llm_module_name"))),
-        "gaps": value_at(content, ("model", "allow_rank_gaps")) is True,
+        "mode": _text(paths.value_at(content, ("model", "deployment_mode"))),
+        "language": _text(paths.value_at(content, ("model", "llm_module_name"))),
+        "gaps": paths.value_at(content, ("model", "allow_rank_gaps")) is True,
         "world_size": _text(draft.world_size),
         "world": "" if plan is None else f"{plan.world_size:,}",
         "ranks_per_node": _text(draft.ranks_per_node),
         "gpu": session.supposed.chosen_gpu,
         "gpu_names": session.gpu_names,
-        "price": _text(value_at(content, (*PREDICTION, "price_per_gpu_hour"))),
+        "price": _text(paths.value_at(content, (*paths.PREDICTION, "price_per_gpu_hour"))),
         "holding": session.holding,
         "for_all": session.for_all,
         "training": training_texts(content),
-        "data": {name: _text(value_at(content, ("data", name))) for name in DATA_FIELDS},
+        "data": {
+            name: _text(paths.value_at(content, ("data", name))) for name in paths.DATA_FIELDS
+        },
         "layers": layers_of({name: fed.get(name, []) for name in names[:MOST_MODULES]}),
         "modules": [
             _module(session, name, colors[name], fed.get(name, [])) for name in names[:MOST_MODULES]
@@ -294,21 +281,21 @@ def _module(session: Session, name: str, color: str, fed: list[str]) -> dict[str
     content = session.draft.content
     plan = session.valid.plan if session.valid and not session.problems else None
     ranks = plan.modules.get(name) if plan is not None else None
-    sizes = mapping_at(content, (*SIZES, name))
-    network = mapping_at(content, (*NETWORKS, name))
-    language = value_at(content, ("model", "llm_module_name")) == name
+    sizes = paths.mapping_at(content, (*paths.SIZES, name))
+    network = paths.mapping_at(content, (*paths.NETWORKS, name))
+    language = paths.value_at(content, ("model", "llm_module_name")) == name
     return {
         "name": name,
         "color": color,
         "language": language,
-        "sizes": {each: _text(sizes.get(each)) for each in SIZE_FIELDS},
+        "sizes": {each: _text(sizes.get(each)) for each in paths.SIZE_FIELDS},
         "worked_out": "" if ranks is None else f"{ranks.data_parallel:,}",
         "where": "" if ranks is None else _where(ranks.ranks),
-        "beyond": sizes_beyond_inputs(sizes),
-        "network": {each: _text(network.get(each)) for each in NETWORK_FIELDS},
+        "beyond": paths.sizes_beyond_inputs(sizes),
+        "network": {each: _text(network.get(each)) for each in paths.NETWORK_FIELDS},
         "kind": LANGUAGE if language else ENCODER,
-        "token": _text(value_at(content, (*TOKENS, name))),
-        "length": _text(value_at(content, (*LENGTHS, name))),
+        "token": _text(paths.value_at(content, (*paths.TOKENS, name))),
+        "length": _text(paths.value_at(content, (*paths.LENGTHS, name))),
         "flags": {each: network.get(each) is True for each in FLAGS},
         "execution_flags": {each: sizes.get(each) is True for each in EXECUTION_FLAGS},
         "feeds": fed,

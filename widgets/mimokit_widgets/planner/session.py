@@ -20,12 +20,13 @@ from mimokit_widgets.planner.found import config_with
 from mimokit_widgets.planner.hold import GaveWay, Hold
 from mimokit_widgets.planner.limits import MOST_CHARACTERS, MOST_MODULES
 from mimokit_widgets.planner.messages import ACTIONS, Message, Reply
-from mimokit_widgets.planner.outcome import DraftOutcome, frame_question, resolved_config
-from mimokit_widgets.planner.paths import (
-    SIZES,
-    mapping_at,
-    value_at,
+from mimokit_widgets.planner.outcome import (
+    DraftOutcome,
+    ValidLayout,
+    frame_question,
+    resolved_config,
 )
+from mimokit_widgets.planner.paths import SIZES, mapping_at
 from mimokit_widgets.planner.pins import Pin
 from mimokit_widgets.planner.verdicts import Verdicts
 from mimokit_widgets.view_models.frame_session import FrameSession
@@ -42,7 +43,7 @@ class Session:
     """What a planner knows.
 
     Attributes:
-        valid: the outcome of the last draft that was accepted, or None if none ever was.
+        valid: the layout of the last draft that was accepted, or None if none ever was.
         valid_draft: that draft.
         problems: what is wrong with the draft that is shown; empty if it was accepted.
         field_errors: the same, with places and buttons.
@@ -65,7 +66,7 @@ class Session:
 
     def __init__(self, draft: Draft) -> None:
         self.history = History(draft)
-        self.valid: DraftOutcome | None = None
+        self.valid: ValidLayout | None = None
         self.valid_draft: Draft | None = None
         self.problems: tuple[Problem, ...] = ()
         self.field_errors: tuple[FieldMessage, ...] = ()
@@ -163,7 +164,7 @@ class Session:
         Returns:
             Its path, or None with a notice where it was not written.
         """
-        if self.problems or self.valid is None or self.valid.config is None:
+        if self.problems or self.valid is None:
             self.say(self.in_the_way())
             return None
         path = Path(file)
@@ -236,9 +237,8 @@ class Session:
     @property
     def resolved(self) -> ExperimentConfig | None:
         """The config of the last accepted draft with nothing left open, None if none ever was."""
-        if self.valid is None or self.valid.config is None or self.valid.plan is None:
-            return None
-        return resolved_config(self.valid.config, self.valid.plan)
+        valid = self.valid
+        return None if valid is None else resolved_config(valid.config, valid.plan)
 
     def look_at_frames(self) -> FrameSession | None:
         """Return the questions about frames, new ones for another layout; None without images.
@@ -246,7 +246,7 @@ class Session:
         The frames of samples that were typed or dragged stay, those of the config follow it.
         """
         valid = self.valid
-        if valid is None or valid.config is None or valid.plan is None:
+        if valid is None:
             return None
         if self.frames is None or self._frames_of is not valid.plan:
             question = frame_question(valid.config, valid.plan, self.supposed)
@@ -284,19 +284,20 @@ class Session:
             self.hold_of(self.draft),
             holding=self.holding,
         )
-        if outcome.plan is not None:
-            self.valid, self.valid_draft = outcome, self.draft
-            if self.selected is not None and self.selected >= outcome.plan.world_size:
+        if outcome.layout is not None:
+            self.valid, self.valid_draft = outcome.layout, self.draft
+            plan = outcome.layout.plan
+            if self.selected is not None and self.selected >= plan.world_size:
                 self.selected = None
-            samples = outcome.plan.batch.samples_per_microbatch
+            samples = plan.batch.samples_per_microbatch
             if self.sample is not None and self.sample[0] >= samples:
                 self.sample = (samples - 1, self.sample[1])
 
     def hold_of(self, draft: Draft) -> Hold | None:
         """Return the GPUs and samples that sizes keep: those of a draft, else of the last valid."""
         outcome_of = self.verdicts.outcome_of
-        plan = outcome_of(draft).plan or (self.valid.plan if self.valid else None)
-        return None if plan is None else Hold(plan, outcome_of)
+        layout = outcome_of(draft).layout or self.valid
+        return None if layout is None else Hold(layout.plan, outcome_of)
 
     def in_the_way(self) -> str:
         """Return why a layout with problems cannot be used, as a sentence."""
@@ -307,5 +308,5 @@ class Session:
     @property
     def file(self) -> str:
         """The file that the layout is saved to unless another is named."""
-        name = value_at(self.draft.content, ("name",))
+        name = self.draft.value_at(("name",))
         return f"{name if isinstance(name, str) and name.strip() else 'experiment'}.yaml"

@@ -108,24 +108,25 @@ class Verdicts:
         return _kept(self._works, repr(draft), lambda: self._work(draft))
 
     def _work(self, draft: Draft) -> Work | None:
-        outcome = self.outcome_of(draft)
-        if outcome.config is None or outcome.plan is None:
+        layout = self.outcome_of(draft).layout
+        if layout is None:
             return None
         try:
-            model, _, load, gpu = asked_of(outcome.config, outcome.plan, supposed_of(draft))
+            model, _, load, gpu = asked_of(layout.config, layout.plan, supposed_of(draft))
         except ConfigError:
             return None
         model = replace(model, name=""), load.inputs, load.frozen
-        return load.seq_length, model, load.global_batch_size, gpu, outcome.plan.world_size
+        return load.seq_length, model, load.global_batch_size, gpu, layout.plan.world_size
 
     def _predict(self, draft: Draft) -> Verdict | str:
         from mimokit.prediction.verdict import verdict_of
 
         outcome = self.outcome_of(draft)
-        if outcome.config is None or outcome.plan is None:
+        layout = outcome.layout
+        if layout is None:
             return outcome.problems[0].sentence
         try:
-            return verdict_of(predicted(outcome.config, outcome.plan, supposed_of(draft)))
+            return verdict_of(predicted(layout.config, layout.plan, supposed_of(draft)))
         except ConfigError as error:
             return str(error)
 
