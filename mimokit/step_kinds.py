@@ -69,6 +69,7 @@ class StepKind(StrEnum):
     meaning: str
 
     def __new__(cls, name: str, phase: Phase, color: str, busy: Phase | None, meaning: str) -> Self:
+        """Make the member; Python's enum calls this with each row of the table."""
         member = str.__new__(cls, name)
         member._value_ = name
         member.phase, member.color, member.busy, member.meaning = phase, color, busy, meaning

@@ -21,6 +21,8 @@ MOST_LINES = 48
 MOST_NAMED_STAGES = 8
 FADED = 0.25
 """Opacity of what does not belong to the rank that is pointed at."""
+CHOSEN = "chosen_rank"
+"""The parameter of the field, which the keyboard reaches too: a rank in a list, or null."""
 CELL, GAP, VECTOR = 26, 6, 10
 """Pixels of a matrix's height, between tensors, and of the height of one with one dimension."""
 
@@ -31,22 +33,34 @@ def weight_map(plan: WeightPlan) -> alt.VConcatChart:
     Above, the layers, heads and rows of the vocabulary of each rank. Below, a tensor of each kind
     as a rectangle, with a column for each pipeline stage: its rows and columns are those of the
     file. A tensor of one dimension is a thin line. A colour is a place in the tensor parallel
-    group; grey is what several of its ranks hold. A rank that is pointed at has its slices lit.
+    group; grey is what several of its ranks hold. A rank that is pointed at, or chosen by the field
+    below the chart, has its slices lit.
     """
     tensors = sliced_tensors(plan)
     sizes = f"TP {plan.tensor_parallel}, PP {plan.pipeline_parallel}"
     spans = _held(plan)
     # One parameter for all panels would be one per panel, with a warning of altair's.
     pointers = [f"pointer_{place}" for place in range(len(spans))]
-    lit = " || ".join(f"{pointer}.rank" for pointer in pointers)
+    lit = " || ".join((*(f"{pointer}.rank" for pointer in pointers), CHOSEN))
     panels = [
         _panel(plan, name, of_ranks, pointer, lit)
         for pointer, (name, of_ranks) in zip(pointers, spans.items(), strict=True)
     ]
     stages = alt.hconcat(*panels, spacing=BETWEEN)
     width = len(panels) * (PANEL + BETWEEN) - BETWEEN
+    every = range(len(plan.ranks))
+    field = alt.binding_select(
+        options=[None, *([rank] for rank in every)],
+        labels=["as pointed at", *map(str, every)],
+        name="rank ",
+    )
     return titled(
-        alt.vconcat(stages, _sliced(plan, tensors, width, lit), spacing=22),
+        alt.vconcat(
+            stages,
+            _sliced(plan, tensors, width, lit),
+            spacing=22,
+            params=[alt.param(name=CHOSEN, value=None, bind=field).param],
+        ),
         f"Weights of {plan.model_type}, {sizes}",
         _subtitle(plan),
         f"Weights of {plan.model_type} on {counted(len(plan.ranks), 'rank')}, {sizes}",
@@ -147,7 +161,8 @@ def _texts(base: alt.Chart) -> list[alt.Chart]:
 
 
 def _lit(test: str, lit: str) -> Any:
-    return alt.condition(f"!({lit}) || {test}", alt.value(1), alt.value(FADED))
+    # Not `alt.condition`: altair would try each kind of channel for the mapping it returns.
+    return alt.OpacityValue(FADED, condition={"test": f"!({lit}) || {test}", "value": 1})
 
 
 def _sliced(

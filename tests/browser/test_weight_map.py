@@ -1,4 +1,4 @@
-"""`WeightMap` in JupyterLab: a rank shows its slices, other sizes replan."""
+"""`WeightMap` in JupyterLab: a rank shows its slices, by mouse and keyboard; other sizes replan."""
 
 from __future__ import annotations
 
@@ -26,6 +26,10 @@ def test_sizes_and_a_rank_that_is_pointed_at(open_notebook: OpenNotebook) -> Non
     chart.locator("path[aria-roledescription='bar']").first.hover()
     expect(faded.first).to_be_visible()
     notebook.screenshot("weight map", chart)
+    page.mouse.move(0, 0)
+    expect(faded).to_have_count(0)
+    chart.locator(".vega-bindings select").press("ArrowDown")
+    expect(faded.first).to_be_visible()
     sizes.get_by_label("PP").select_option("2")
     expect(chart).to_contain_text("Weights of llama, TP 2, PP 2")
     notebook.wait_until("len(view.plan.ranks) == 4")

@@ -77,6 +77,7 @@ class RankTask:
     """The folder in which the rank records what it sends, for clients that come later."""
 
     def __call__(self) -> RankOutcome:
+        """Run on the engine's main thread."""
         session = engine_session()
         record = RankRecorder(self.record, self.spec.rank) if self.record else None
         sender = SampleSender(session.kernel, record)
@@ -128,6 +129,7 @@ class OpenStore:
     timeout: float
 
     def __call__(self) -> int:
+        """Run on the engine's main thread."""
         return engine_session().membership.open_store(self.address, self.timeout)
 
 
@@ -138,6 +140,7 @@ class InWorld:
     name: str
 
     def __call__(self) -> bool:
+        """Run on the engine's main thread."""
         return engine_session().membership.stands(self.name)
 
 
@@ -146,6 +149,7 @@ class LeaveWorld:
     """Leave the world."""
 
     def __call__(self) -> None:
+        """Run on the engine's main thread."""
         engine_session().membership.leave()
 
 
@@ -154,6 +158,7 @@ class Describe:
     """Say where the engine sits."""
 
     def __call__(self) -> EngineFacts:
+        """Run on the engine's main thread."""
         return describe()
 
 
