@@ -22,7 +22,7 @@ MOST_NAMED_STAGES = 8
 FADED = 0.25
 """Opacity of what does not belong to the rank that is pointed at."""
 CHOSEN = "chosen_rank"
-"""The parameter of the field, which the keyboard reaches too: a rank in a list, or null."""
+"""The parameter of the field: a rank as it was typed."""
 CELL, GAP, VECTOR = 26, 6, 10
 """Pixels of a matrix's height, between tensors, and of the height of one with one dimension."""
 
@@ -33,33 +33,29 @@ def weight_map(plan: WeightPlan) -> alt.VConcatChart:
     Above, the layers, heads and rows of the vocabulary of each rank. Below, a tensor of each kind
     as a rectangle, with a column for each pipeline stage: its rows and columns are those of the
     file. A tensor of one dimension is a thin line. A colour is a place in the tensor parallel
-    group; grey is what several of its ranks hold. A rank that is pointed at, or chosen by the field
-    below the chart, has its slices lit.
+    group; grey is what several of its ranks hold. A rank that is pointed at, or typed into
+    the field below the chart, has its slices lit.
     """
     tensors = sliced_tensors(plan)
     sizes = f"TP {plan.tensor_parallel}, PP {plan.pipeline_parallel}"
     spans = _held(plan)
     # One parameter for all panels would be one per panel, with a warning of altair's.
     pointers = [f"pointer_{place}" for place in range(len(spans))]
-    lit = " || ".join((*(f"{pointer}.rank" for pointer in pointers), CHOSEN))
+    lit = " || ".join((*(f"{pointer}.rank" for pointer in pointers), f"{CHOSEN} && [+{CHOSEN}]"))
     panels = [
         _panel(plan, name, of_ranks, pointer, lit)
         for pointer, (name, of_ranks) in zip(pointers, spans.items(), strict=True)
     ]
     stages = alt.hconcat(*panels, spacing=BETWEEN)
     width = len(panels) * (PANEL + BETWEEN) - BETWEEN
-    every = range(len(plan.ranks))
-    field = alt.binding_select(
-        options=[None, *([rank] for rank in every)],
-        labels=["as pointed at", *map(str, every)],
-        name="rank ",
-    )
+    # JupyterLab takes the arrow keys of all but fields for text.
+    field = alt.BindInput(input="text", name="rank ", placeholder=f"0 to {len(plan.ranks) - 1}")
     return titled(
         alt.vconcat(
             stages,
             _sliced(plan, tensors, width, lit),
             spacing=22,
-            params=[alt.param(name=CHOSEN, value=None, bind=field).param],
+            params=[alt.param(name=CHOSEN, value="", bind=field).param],
         ),
         f"Weights of {plan.model_type}, {sizes}",
         _subtitle(plan),

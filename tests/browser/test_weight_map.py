@@ -28,7 +28,7 @@ def test_sizes_and_a_rank_that_is_pointed_at(open_notebook: OpenNotebook) -> Non
     notebook.screenshot("weight map", chart)
     page.mouse.move(0, 0)
     expect(faded).to_have_count(0)
-    chart.locator(".vega-bindings select").press("ArrowDown")
+    chart.get_by_role("textbox").press("1")
     expect(faded.first).to_be_visible()
     sizes.get_by_label("PP").select_option("2")
     expect(chart).to_contain_text("Weights of llama, TP 2, PP 2")
