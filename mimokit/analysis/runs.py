@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from mimokit.analysis.held import read_held
+from mimokit.analysis.memory_rows import read_held
 from mimokit.analysis.run_folders import Paths, RunProblem, find_runs
 from mimokit.analysis.run_info import (
     REFUSED,

@@ -86,7 +86,7 @@ def _show(runs: Runs, comparison: Comparison | None) -> None:
     from rich.console import Console
 
     from mimokit.analysis import explain
-    from mimokit.analysis.held import held_section
+    from mimokit.analysis.memory_rows import held_section
 
     width = None if sys.stdout.isatty() else _WIDTH  # of a file or a pipe none is known
     console = Console(soft_wrap=width is not None, width=width)

@@ -13,7 +13,7 @@ from playwright.sync_api import Locator, Page, expect
 from mimokit.cluster import EngineCluster
 from mimokit.experiment import Stepper
 from mimokit_widgets import StepperView
-from mimokit_widgets.view_models import step_picture, step_places
+from mimokit_widgets.view_models import step_arrows, step_picture
 from tests.browser.notebook_page import DARK, LIGHT, SCREENSHOTS, OpenNotebook
 from tests.browser.step_faults import FAULTS, StepFault
 from tests.browser.view_page import click, shown, wait_for_answers
@@ -207,7 +207,7 @@ def test_what_is_cut_off_is_measured(
     words: str,
 ) -> None:
     """The check above can fail."""
-    monkeypatch.setattr(step_places, constant, planted)
+    monkeypatch.setattr(step_arrows, constant, planted)
     monkeypatch.setattr(step_picture, constant, planted, raising=False)
     found = shown_in_a_narrow_cell(browser_page, tmp_path, python, 4)
     assert any(words in each for each in found)

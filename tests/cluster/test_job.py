@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch.distributed as dist
 
-from mimokit.cluster import ClusterError, job, job_key
+from mimokit.cluster import ClusterError, job
 
 
 def test_what_ranks_say_in_the_store_is_signed_for_this_job() -> None:
@@ -39,17 +39,17 @@ def test_files_that_others_could_have_written_are_not_read(tmp_path: Path) -> No
 def test_the_key_of_a_user_is_read_by_nobody_else(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.delenv(job_key.VARIABLE, raising=False)
+    monkeypatch.delenv(job.KEY_VARIABLE, raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     with ThreadPoolExecutor() as threads:
-        (made,) = set(threads.map(lambda _: job_key.user_key(), range(8)))
+        (made,) = set(threads.map(lambda _: job.user_key(), range(8)))
     (file,) = (tmp_path / "state" / "mimokit").iterdir()
     assert (len(made), file.stat().st_mode & 0o777) == (64, 0o600)
     file.chmod(0o644)
     with pytest.raises(ClusterError, match="others can read it: delete it"):
-        job_key.user_key()
-    monkeypatch.setenv(job_key.VARIABLE, "secret")
-    assert job_key.user_key() == b"secret"
+        job.user_key()
+    monkeypatch.setenv(job.KEY_VARIABLE, "secret")
+    assert job.user_key() == b"secret"
 
 
 def _jobs(board: dist.Store, *keys: bytes) -> list[job.Job]:

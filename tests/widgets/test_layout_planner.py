@@ -17,7 +17,7 @@ import mimokit
 from mimokit.config import ConfigError, ModuleArchitecture, ModuleParallelismConfig
 from mimokit.config_files import load_preset
 from mimokit_widgets import LayoutPlanner
-from mimokit_widgets._alive import Answers
+from mimokit_widgets._widget import Answers
 from mimokit_widgets.planner.session import Session
 from tests import seams
 from tests.widgets.planner_sessions import LANGUAGE

@@ -13,8 +13,7 @@ from mimokit.planning.frames import FrameForecast, FramePlan
 from mimokit.planning.report import PlannedLayout
 from mimokit.planning.report.frames import frame_section
 from mimokit.tables import html_sections
-from mimokit_widgets._alive import Answers, alive, asked
-from mimokit_widgets._widget import ByIdentity, PersistentWidget
+from mimokit_widgets._widget import Answers, ByIdentity, PersistentWidget, alive, asked
 from mimokit_widgets.modules import joined_modules, joined_styles
 from mimokit_widgets.view_models.frame_question import (
     TEXTS,

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import traitlets
 
 from mimokit.config import ConfigError, ExperimentConfig
-from mimokit_widgets._alive import alive
-from mimokit_widgets._widget import ByIdentity, PersistentWidget
+from mimokit_widgets._widget import ByIdentity, PersistentWidget, alive
 from mimokit_widgets.modules import joined_modules, joined_styles
 from mimokit_widgets.planner.code import as_python, as_torchrun
 from mimokit_widgets.planner.draft import RANKS_PER_NODE, Draft, content_of, start

@@ -8,8 +8,7 @@ from typing import Any
 import traitlets
 
 from mimokit.layout_search import SearchResult
-from mimokit_widgets._alive import alive
-from mimokit_widgets._widget import ByIdentity, PersistentWidget
+from mimokit_widgets._widget import ByIdentity, PersistentWidget, alive
 from mimokit_widgets.layout_planner import LayoutPlanner
 from mimokit_widgets.modules import joined_modules, joined_styles
 from mimokit_widgets.view_models.found_layouts import found_layouts, layouts_shown, place_of

@@ -15,8 +15,7 @@ from mimokit.planning.layout import plan_layout
 from mimokit.planning.report import PlannedLayout
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.traffic import Traffic, traffic_of_plan
-from mimokit_widgets._alive import Answers, alive, asked
-from mimokit_widgets._widget import ByIdentity, PersistentWidget
+from mimokit_widgets._widget import Answers, ByIdentity, PersistentWidget, alive, asked
 from mimokit_widgets.modules import joined_modules, joined_styles
 from mimokit_widgets.planner.draft import RANKS_PER_NODE
 from mimokit_widgets.view_models.batch_lanes import batch_lanes

@@ -7,12 +7,99 @@ from typing import Any
 
 import traitlets
 
+from mimokit.charts.timeline.spans import UNITS, TimelineGroup, TimelineSpan, timeline_view
+from mimokit.planning.schedule import (
+    Order,
+    Timeline,
+    gpipe,
+    interleaved,
+    one_forward_one_backward,
+    plan_schedule,
+    simulate,
+    stage_graph,
+    zero_bubble,
+)
+from mimokit.step_kinds import COMPUTATIONS
 from mimokit.tables import html_table
-from mimokit_widgets._alive import alive
-from mimokit_widgets._widget import PersistentWidget
+from mimokit_widgets._widget import PersistentWidget, alive
 from mimokit_widgets.modules import joined_modules, joined_styles
 from mimokit_widgets.timeline_view import STYLES
-from mimokit_widgets.view_models.schedules import compared
+
+ENCODER, LANGUAGE = "encoder", "language model"
+ORDERS: Mapping[str, Order] = {
+    "GPipe": gpipe,
+    "1F1B": one_forward_one_backward,
+    "ZB-H1": zero_bubble,
+    "interleaved": interleaved,
+}
+
+
+def compared(
+    stages: int, microbatches: int, encoder_stages: int, chunks: int
+) -> list[dict[str, Any]]:
+    """Return a timeline per schedule, all with the work of one model.
+
+    Args:
+        stages: of the language model.
+        encoder_stages: of an encoder in front of it; 0: there is none.
+        chunks: stages of each set of ranks of the language model, where they are interleaved.
+    """
+    told: list[dict[str, Any]] = []
+    for name, order in ORDERS.items():
+        problem = _not_interleaved(stages, chunks) if order is interleaved else ""
+        if problem:
+            told.append({"name": name, "said": problem, "timeline": None})
+            continue
+        timeline = _timeline(order, stages, microbatches, encoder_stages, chunks)
+        idle = max(timeline.bubble)
+        in_flight = max(timeline.in_flight)
+        told.append(
+            {
+                "name": name,
+                "said": f"{timeline.makespan:.4g} units, the stage that idles most idles "
+                f"{idle:.1%}; at most {in_flight} micro-batches in flight",
+                "timeline": timeline_view([_group(timeline)], [ENCODER, LANGUAGE], UNITS),
+            }
+        )
+    return told
+
+
+def _not_interleaved(stages: int, chunks: int) -> str:
+    if chunks == 1:
+        return "With 1 chunk there is nothing to interleave; take 2 chunks or more."
+    if stages == 1:
+        return "Chunks of 1 stage cannot interleave; take 2 stages of the language model or more."
+    return ""
+
+
+def _timeline(
+    order: Order, stages: int, microbatches: int, encoder_stages: int, chunks: int
+) -> Timeline:
+    several = chunks if order is interleaved else 1
+    sizes, topology = {LANGUAGE: stages}, dict[str, tuple[str, ...]]({LANGUAGE: ()})
+    if encoder_stages:
+        sizes, topology = {ENCODER: encoder_stages, **sizes}, {ENCODER: (LANGUAGE,), **topology}
+    graph = stage_graph(topology, sizes, {LANGUAGE: several})
+    share = [several if stage.module == LANGUAGE else 1 for stage in graph.stages]
+    schedule = plan_schedule(graph, microbatches, order)
+    return simulate(schedule, [1 / parts for parts in share], [2 / parts for parts in share])
+
+
+def _group(timeline: Timeline) -> TimelineGroup:
+    graph, spans, lanes = timeline.schedule.graph, [], []
+    for worker, own in enumerate(graph.workers):
+        first = graph.stages[own[0]]
+        lanes.append(f"{first.module} {first.place}")
+        for interval in timeline.intervals(worker):
+            action = interval.action
+            if action.kind not in COMPUTATIONS or action.stage is None:
+                continue
+            chunk = f", chunk {own.index(action.stage)}" if len(own) > 1 else ""
+            key = f"{graph.stages[action.stage].module} {action.kind}"
+            words = f"{key}, micro-batch {action.microbatch}{chunk}"
+            spans.append(TimelineSpan(worker, key, interval.start, interval.stop, words))
+    return TimelineGroup("", tuple(lanes), tuple(spans))
+
 
 MOST_STAGES, MOST_MICROBATCHES, MOST_CHUNKS = 16, 64, 4
 

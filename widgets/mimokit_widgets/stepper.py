@@ -12,8 +12,7 @@ from mimokit.cluster import ClusterError
 from mimokit.experiment import Stepper, StepperError
 from mimokit.planning.stepper.pictures import Window
 from mimokit.units import counted, listed
-from mimokit_widgets._alive import Answers, alive, asked
-from mimokit_widgets._widget import PersistentWidget
+from mimokit_widgets._widget import Answers, PersistentWidget, alive, asked
 from mimokit_widgets.modules import joined_modules, joined_styles
 from mimokit_widgets.view_models.step_clock import clock_svg, legend_html
 from mimokit_widgets.view_models.step_picture import step_svg

@@ -14,8 +14,7 @@ from mimokit.charts.timeline.spans import spans_in_words
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction import PredictedTimeline
 from mimokit.tables import html_table
-from mimokit_widgets._alive import alive
-from mimokit_widgets._widget import PersistentWidget
+from mimokit_widgets._widget import PersistentWidget, alive
 from mimokit_widgets.modules import joined_modules, joined_styles
 
 ENTRY = "timeline_view.js"

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mimokit.analysis import load_runs
-from mimokit.analysis.held import held_section
+from mimokit.analysis.memory_rows import held_section
 from mimokit.engine.steps import Step
 from mimokit.engine.training.module_bytes import KeptBytes
 from mimokit.experiment import train

@@ -21,6 +21,8 @@ from mimokit_widgets.planner.edits import with_value
 from mimokit_widgets.planner.outcome import DraftOutcome
 from mimokit_widgets.planner.paths import (
     ALL_MODULES,
+    NETWORKS,
+    PREDICTION,
     SIZES,
     Path,
     change_text,
@@ -29,6 +31,7 @@ from mimokit_widgets.planner.paths import (
     modules_at,
     short_name,
     shown,
+    value_at,
 )
 
 TRADED = tuple(
@@ -245,3 +248,41 @@ def _cuts(samples: int, batch: int, count: int) -> Iterator[tuple[int, int]]:
     counts = dict.fromkeys(each for each in (count, samples // batch, *near) if each)
     whole = (each for each in counts if samples % each == 0)
     yield from ((samples // each, each) for each in islice(whole, MOST_BATCHES))
+
+
+SHARED: tuple[Path, ...] = (("data",), NETWORKS, PREDICTION)
+"""What is edited for all layouts alike."""
+
+
+@dataclass(frozen=True)
+class Pin:
+    """A layout that others are compared with.
+
+    Attributes:
+        layout: as it was pinned.
+        fields: what stood in the fields then.
+    """
+
+    layout: Draft
+    fields: Draft
+
+    def followed_by(self, draft: Draft) -> Draft:
+        """Return the layout with the edits of model and batch that led to what stands there now."""
+        layout = self.layout
+        for section in SHARED:
+            before, now = (value_at(each.content, section) for each in (self.fields, draft))
+            for path, _, value in differences(before, now, section):
+                layout = with_value(layout, path, value)
+        return self._with_samples(layout, draft)
+
+    def _with_samples(self, layout: Draft, draft: Draft) -> Draft:
+        was, then, now = (samples_of(each) for each in (self.layout, self.fields, draft))
+        if was is None or then is None or now is None or was * now % then:
+            return layout
+        wanted = was * now // then
+        if samples_of(layout) == wanted and wanted != was:
+            return layout
+        batch, count = (value_at(self.layout.content, path) for path in (BATCH, COUNT))
+        if count * wanted % was:
+            return layout
+        return with_value(with_value(layout, BATCH, batch), COUNT, count * wanted // was)

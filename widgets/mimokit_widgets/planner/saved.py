@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from mimokit.prediction.traffic import traffic_of_plan
-from mimokit_widgets._alive import Answers, asked
+from mimokit_widgets._widget import Answers, asked
 from mimokit_widgets.planner.screen import Screen, screen_of
 from mimokit_widgets.planner.session import Session
 from mimokit_widgets.view_models.rank_details import details_of_ranks

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from mimokit.charts._palette import module_colors
@@ -22,7 +25,6 @@ from mimokit_widgets.planner.field_errors import MOST_SHOWN
 from mimokit_widgets.planner.figures import compare, compared_verdicts, figures_of
 from mimokit_widgets.planner.found import same_task
 from mimokit_widgets.planner.inputs import EXECUTION_FLAGS, FLAGS
-from mimokit_widgets.planner.layers import layers_of
 from mimokit_widgets.planner.limits import MOST_MODULES
 from mimokit_widgets.planner.networks import ENCODER, LANGUAGE, published_networks
 from mimokit_widgets.planner.outcome import DraftOutcome, ValidLayout
@@ -312,3 +314,25 @@ def _text(value: object) -> str:
     if isinstance(value, str):
         return value
     return str(value) if type(value) is int else json.dumps(value, default=str)
+
+
+def layers_of(feeds: Mapping[str, Collection[str]]) -> list[list[str]]:
+    """Return the modules in layers: each module is in a later layer than all that feed it.
+
+    Modules in a cycle, which a config rejects, are in the last layer.
+    """
+    feeding: dict[str, list[str]] = {name: [] for name in feeds}
+    for name, targets in feeds.items():
+        for target in targets:
+            feeding.setdefault(target, []).append(name)
+    order = TopologicalSorter(feeding)
+    with contextlib.suppress(CycleError):
+        order.prepare()
+    layers: list[list[str]] = []
+    left = dict.fromkeys(feeds)
+    while ready := set(order.get_ready()):
+        order.done(*ready)
+        if layer := [name for name in left if name in ready]:
+            layers.append(layer)
+        left = dict.fromkeys(name for name in left if name not in ready)
+    return [*layers, list(left)] if left else layers

@@ -17,7 +17,7 @@ from mimokit_widgets.planner.background_search import BackgroundSearch
 from mimokit_widgets.planner.draft import Draft, History, canonical, same_layout, supposed_of
 from mimokit_widgets.planner.field_errors import FieldMessage, field_errors_of
 from mimokit_widgets.planner.found import config_with
-from mimokit_widgets.planner.hold import GaveWay, Hold
+from mimokit_widgets.planner.hold import GaveWay, Hold, Pin
 from mimokit_widgets.planner.limits import MOST_CHARACTERS, MOST_MODULES
 from mimokit_widgets.planner.messages import ACTIONS, Message, Reply
 from mimokit_widgets.planner.outcome import (
@@ -27,7 +27,6 @@ from mimokit_widgets.planner.outcome import (
     resolved_config,
 )
 from mimokit_widgets.planner.paths import SIZES, mapping_at
-from mimokit_widgets.planner.pins import Pin
 from mimokit_widgets.planner.verdicts import Verdicts
 from mimokit_widgets.view_models.frame_session import FrameSession
 

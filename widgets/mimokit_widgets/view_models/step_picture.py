@@ -9,12 +9,14 @@ from mimokit.experiment import Stepper, StepSnapshot
 from mimokit.planning.stepper import PlannedStep
 from mimokit.planning.types import LayoutPlan
 from mimokit.units import counted
-from mimokit_widgets.view_models.step_arrows import Arrow, arrows_of, draw_arrows
-from mimokit_widgets.view_models.step_places import (
+from mimokit_widgets.view_models.step_arrows import (
     BOX_HEIGHT,
     BOX_WIDTH,
     STAGE,
+    Arrow,
     Box,
+    arrows_of,
+    draw_arrows,
     places_of,
 )
 from mimokit_widgets.view_models.step_words import name_of
