@@ -12,29 +12,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from mimokit.analysis import run_info, run_tables
 from mimokit.analysis.memory_rows import read_held
 from mimokit.analysis.run_folders import Paths, RunProblem, find_runs
-from mimokit.analysis.run_info import (
-    REFUSED,
-    RUN_COLUMNS,
-    config_of,
-    memory_limit,
-    module_columns,
-    plan_of,
-    run_row,
-    unhealthy,
-    warmup_of,
-)
-from mimokit.analysis.run_tables import (
-    THREADS,
-    RunTable,
-    check_by_rank,
-    read_by_rank,
-    read_evaluations,
-    read_events,
-    read_iterations,
-    stacked,
-)
+from mimokit.analysis.run_tables import RunTable, read_evaluations, read_iterations
 from mimokit.analysis.table_file import records
 from mimokit.config import ExperimentConfig
 from mimokit.planning.report import PlannedLayout
@@ -85,7 +66,7 @@ class Runs(Report):
 
     @cached_property
     def _by_rank(self) -> tuple[pd.DataFrame, pd.DataFrame, tuple[RunProblem, ...]]:
-        return read_by_rank(self.folders)
+        return run_tables.read_by_rank(self.folders)
 
     @cached_property
     def held(self) -> pd.DataFrame:
@@ -100,7 +81,7 @@ class Runs(Report):
 
     @cached_property
     def _events(self) -> tuple[pd.DataFrame, tuple[RunProblem, ...]]:
-        return read_events(self.folders)
+        return run_tables.read_events(self.folders)
 
     @property
     def problems(self) -> tuple[RunProblem, ...]:
@@ -148,11 +129,11 @@ class Runs(Report):
 
     def config(self, name: str) -> ExperimentConfig:
         """Return the finalized config of a run; raises ConfigError if it cannot be read."""
-        return config_of(self.folders[name])
+        return run_info.config_of(self.folders[name])
 
     def plan(self, name: str) -> PlannedLayout:
         """Return the plan of a run's layout; raises ConfigError if its config cannot be read."""
-        return plan_of(self.folders[name])
+        return run_info.plan_of(self.folders[name])
 
     def memory_limit(self, name: str) -> float | None:
         """Return the bytes that a rank of a run may use; None if they are not known.
@@ -161,7 +142,7 @@ class Runs(Report):
         the host's.
         """
         (row,) = records(_of_runs(self.runs, [name]))
-        return memory_limit(row)
+        return run_info.memory_limit(row)
 
     def first_settled(self) -> dict[str, int]:
         """Return run -> its first iteration after the warm-up.
@@ -195,7 +176,7 @@ class Runs(Report):
         rows = {row["run"]: row for row in records(self.runs)}
         for name, steps in self.iterations.groupby("run", observed=True):
             marked = steps.get("warmup", pd.Series(dtype=float)).dropna()
-            count = int((marked > 0).sum()) if len(marked) else warmup_of(rows[str(name)])
+            count = int((marked > 0).sum()) if len(marked) else run_info.warmup_of(rows[str(name)])
             yield str(name), count, [int(number) for number in sorted(steps["iteration"])]
 
     def settled(self, table: pd.DataFrame) -> pd.DataFrame:
@@ -212,7 +193,7 @@ class Runs(Report):
     def unhealthy(self) -> list[str]:
         """Return a sentence for every run whose ranks held what they must not: what was wrong."""
         return [
-            unhealthy(row["run"], row["health"])
+            run_info.unhealthy(row["run"], row["health"])
             for row in records(self.runs)
             if isinstance(row["health"], str) and row["health"]
         ]
@@ -255,17 +236,17 @@ def load_runs(paths: Paths) -> Runs:
     """
     listed = find_runs(paths)
     problems = list(listed.problems)
-    with ThreadPoolExecutor(THREADS) as pool:
+    with ThreadPoolExecutor(run_tables.THREADS) as pool:
         parts = list(pool.map(_read, listed.folders, listed.folders.values()))
     rows = []
     for (name, folder), (steps, _, wrong) in zip(listed.folders.items(), parts, strict=True):
         sentences: list[str] = []
-        rows.append(run_row(name, folder, len(steps.table), sentences))
-        if rows[-1]["status"] != REFUSED:  # which has an error.json alone
+        rows.append(run_info.run_row(name, folder, len(steps.table), sentences))
+        if rows[-1]["status"] != run_info.REFUSED:  # which has an error.json alone
             problems += wrong
             problems += [RunProblem(folder, name, sentence) for sentence in sentences]
     return Runs(
-        runs=pd.DataFrame(rows, columns=[*RUN_COLUMNS, *module_columns(rows)]),
+        runs=pd.DataFrame(rows, columns=[*run_info.RUN_COLUMNS, *run_info.module_columns(rows)]),
         iterations=_stacked(listed.folders, [steps for steps, _, _ in parts]),
         evaluations=_stacked(listed.folders, [evaluations for _, evaluations, _ in parts]),
         folders=dict(listed.folders),
@@ -275,12 +256,12 @@ def load_runs(paths: Paths) -> Runs:
 
 def _read(name: str, folder: Path) -> tuple[RunTable, RunTable, tuple[RunProblem, ...]]:
     steps, evaluations = read_iterations(name, folder), read_evaluations(name, folder)
-    problems = (*steps.problems, *evaluations.problems, *check_by_rank(name, folder))
+    problems = (*steps.problems, *evaluations.problems, *run_tables.check_by_rank(name, folder))
     return steps, evaluations, problems
 
 
 def _stacked(folders: Mapping[str, Path], parts: Sequence[RunTable]) -> pd.DataFrame:
-    return stacked({name: part.table for name, part in zip(folders, parts, strict=True)})
+    return run_tables.stacked({name: part.table for name, part in zip(folders, parts, strict=True)})
 
 
 def _of_runs(table: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
@@ -301,7 +282,7 @@ def _ending(row: Mapping[str, Any]) -> Iterator[str]:
             for word, column in (("on rank", "error_rank"), ("in step", "error_step"))
             if not pd.isna(row[column])
         )
-        verb = "was refused" if row["status"] == REFUSED else "failed"
+        verb = "was refused" if row["status"] == run_info.REFUSED else "failed"
         reason = row["error"].partition("\n")[0]
         yield f"The run {row['run']} {verb}{where}: {reason}"
     elif row["status"] not in FINISHED:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mimokit.cli.shared import Json, console, failures
+from mimokit.tables import Section
 
 if TYPE_CHECKING:
     from mimokit.cluster.local.listing import ClusterState
@@ -40,17 +41,18 @@ def clusters(
 
 
 def _show(states: list[ClusterState]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
     if not states:
         typer.echo("There is no cluster.")
         return
-    table = Table("name", "engines", "client", "last run", "when its client is gone")
-    for state in states:
-        engines = "no answer" if state.engines is None else str(state.engines)
-        client = "none" if state.client is None else f"process {state.client}"
-        fate = "stays" if state.entry.stays else "ends"
-        cells = (state.entry.name, engines, client, state.run or "", fate)
-        table.add_row(*map(Text, cells))
-    console().print(table)
+    rows = [
+        (
+            state.entry.name,
+            "no answer" if state.engines is None else str(state.engines),
+            "none" if state.client is None else f"process {state.client}",
+            state.run or "",
+            "stays" if state.entry.stays else "ends",
+        )
+        for state in states
+    ]
+    columns = ("name", "engines", "client", "last run", "when its client is gone")
+    console().print(Section("", columns, rows))

@@ -6,23 +6,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from mimokit import interop
 from mimokit.architecture import Model
 from mimokit.architecture.from_config import model_of_config
 from mimokit.config import ConfigError, ExperimentConfig, PredictionConfig, Problem
 from mimokit.config.text_file import read_text_file, reason_of
 from mimokit.config_files import load_experiment_config
 from mimokit.config_files.inheritance import PRESET_PREFIX
-from mimokit.interop import (
-    Imported,
-    from_megatron_arguments,
-    layout_of_config,
-    to_bridge,
-    to_megatron_arguments,
-    to_slurm,
-    to_torchrun,
-    to_yaml,
-    workload_of_config,
-)
 from mimokit.layout_search.task import load_source
 from mimokit.prediction import Layout, Workload
 from mimokit.prediction.task import section_of
@@ -41,7 +31,7 @@ class LayoutFile:
         supposed: what the file says that predictions are to suppose.
     """
 
-    found: Imported
+    found: interop.Imported
     model: Model | None
     experiment: ExperimentConfig | None = None
     supposed: PredictionConfig = field(default_factory=PredictionConfig)
@@ -63,7 +53,8 @@ def read_layout_file(
     if is_experiment(source):
         config = load_experiment_config(source, world_size=gpus)
         config.finalize(gpus)
-        imported = Imported(layout_of_config(config), workload_of_config(config))
+        layout, workload = interop.layout_of_config(config), interop.workload_of_config(config)
+        imported = interop.Imported(layout, workload)
         supposed = config.prediction or PredictionConfig()
         if model is not None:
             return LayoutFile(imported, model, supposed=supposed)
@@ -71,7 +62,7 @@ def read_layout_file(
         return LayoutFile(imported, planned_model, config, supposed)
     if Path(source).suffix == ".py":
         raise _unreadable(source, "Python is not read")
-    imported = from_megatron_arguments(_text(source), gpus)
+    imported = interop.from_megatron_arguments(_text(source), gpus)
     return LayoutFile(imported, model or imported.model)
 
 
@@ -131,7 +122,7 @@ def searched(
         price_per_gpu_hour=known.price_per_gpu_hour if price is None else price,
         software=known.software,
     )
-    workload = workload_of_config(loaded) if isinstance(loaded, ExperimentConfig) else None
+    workload = interop.workload_of_config(loaded) if isinstance(loaded, ExperimentConfig) else None
     return Searched(loaded, step_of(workload, seq_length, global_batch_size), prediction)
 
 
@@ -156,29 +147,29 @@ def written(
         ConfigError: the form cannot hold the layout, or the samples of a step are not known.
     """
     if form == "slurm":
-        return to_slurm(layout, script, gpus_per_node=gpus_per_node)
+        return interop.to_slurm(layout, script, gpus_per_node=gpus_per_node)
     if form == "torchrun":
         named = hosts or ("localhost",)
-        return to_torchrun(layout, script, hosts=named, gpus_per_node=gpus_per_node)
+        return interop.to_torchrun(layout, script, hosts=named, gpus_per_node=gpus_per_node)
     if workload is None:
         sentence = (
             "Export: nothing says the samples of a step; give --seq-length and --global-batch."
         )
         raise ConfigError([Problem("export", "workload", None, sentence)])
     if form == "bridge":
-        return to_bridge(layout, workload)
+        return interop.to_bridge(layout, workload)
     if form == "megatron":
-        return " ".join(to_megatron_arguments(layout, workload)) + "\n"
+        return " ".join(interop.to_megatron_arguments(layout, workload)) + "\n"
     if model is None and experiment is None:
         sentence = "Export: the file does not say what model it lays out; give --model."
         raise ConfigError([Problem("export", "model", None, sentence)])
     known = None if supposed is None else supposed.model_dump(exclude={"inputs"})
-    return to_yaml(layout, workload, model=model, experiment=experiment, supposed=known)
+    return interop.to_yaml(layout, workload, model=model, experiment=experiment, supposed=known)
 
 
 def with_samples(
-    imported: Imported, seq_length: int | None, global_batch_size: int | None
-) -> Imported:
+    imported: interop.Imported, seq_length: int | None, global_batch_size: int | None
+) -> interop.Imported:
     """Return the same with the samples of a step, where they are given.
 
     What else a file says of a step stays.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
 from mimokit.config.errors import ConfigError
@@ -13,7 +12,7 @@ from mimokit.prediction import PART_WORDS, Prediction
 from mimokit.prediction.prediction import predict_task
 from mimokit.prediction.task import task_of
 from mimokit.prediction.verdict import Verdict, verdict_lines, verdict_of, verdict_sentence
-from mimokit.tables import rich_table
+from mimokit.tables import Section, rich_table
 from mimokit.units import GIB, counted, gib_text, seconds_text
 
 BAR = 40
@@ -79,20 +78,20 @@ def _totals(prediction: Prediction) -> Text:
     )
 
 
-def _parts(prediction: Prediction) -> Table:
+def _parts(prediction: Prediction) -> Section:
     rows = [
         (PART_WORDS.get(name, name), f"{seconds:.4f}", f"{seconds / prediction.seconds:.1%}")
         for name, seconds in sorted(prediction.parts.items(), key=lambda item: -item[1])
         if seconds > 0
     ]
-    return rich_table("Step time", ("part", "seconds", "share"), rows)
+    return Section("Step time", ("part", "seconds", "share"), rows)
 
 
-def _memory(prediction: Prediction) -> Table:
+def _memory(prediction: Prediction) -> Section:
     rows = [
         (module, name, f"{amount / GIB:.2f}")
         for module, parts in prediction.memory.items()
         for name, amount in parts.items()
     ]
     heading = "Memory of the fullest rank of each module"
-    return rich_table(heading, ("module", "part", "GiB"), rows)
+    return Section(heading, ("module", "part", "GiB"), rows)

@@ -9,33 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mimokit.cli import shared
 from mimokit.cli.extra_commands import extra_command
-from mimokit.cli.shared import (
-    FAILED,
-    Cluster,
-    File,
-    Json,
-    connection,
-    console,
-    engines_for,
-    failures,
-    show,
-)
-from mimokit.experiment.sweeps.options import (
-    ConfigOption,
-    Data,
-    ExperimentsDir,
-    FromStep,
-    Restarts,
-    ResultsDir,
-    Resume,
-    SaveHf,
-    Strict,
-    SweepRequest,
-    TimeLimit,
-    Trace,
-    named_experiments,
-)
+from mimokit.experiment.sweeps import options
 
 if TYPE_CHECKING:
     from mimokit.cluster import EngineCluster
@@ -47,8 +23,8 @@ MOST_ENGINES = 16
 
 
 def verify(
-    file: File,
-    as_json: Json = False,
+    file: shared.File,
+    as_json: shared.Json = False,
     steps: Annotated[int, typer.Option(min=1, help="Optimizer steps.")] = 5,
     tolerance: Annotated[float, typer.Option(help="Largest relative difference.")] = 1e-5,
     resume_check: Annotated[
@@ -82,7 +58,7 @@ def verify(
             "of the layout, in place of it.",
         ),
     ] = False,
-    cluster: Cluster = None,
+    cluster: shared.Cluster = None,
 ) -> None:
     """Prove that a layout computes what one process computes; exit 1 if it does not."""
     from mimokit.experiment import verify as prove
@@ -103,13 +79,11 @@ def verify(
     if explain or against is not None:
         _explain(file, against, as_json, steps, cluster)
         return
-    with failures():
+    with shared.failures():
         config = _runnable(file)
-        with engines_for(config.total_world_size, cluster, progress=True) as engines:
+        with shared.engines_for(config.total_world_size, cluster, progress=True) as engines:
             report = prove(engines, config, steps=steps, tolerance=tolerance)
-    show(report, as_json)
-    if not report.passed:
-        raise typer.Exit(FAILED)
+    shared.show_proof(report, as_json)
 
 
 def _prove_resume(
@@ -117,15 +91,13 @@ def _prove_resume(
 ) -> None:
     from mimokit.experiment import resume_check
 
-    with failures():
+    with shared.failures():
         saved = _runnable(file)
         resumed = saved if into is None else _runnable(into)
         ranks = max(saved.total_world_size, resumed.total_world_size)
-        with engines_for(ranks, cluster, progress=True) as engines:
+        with shared.engines_for(ranks, cluster, progress=True) as engines:
             report = resume_check(engines, saved, into=resumed, tolerance=tolerance)
-    show(report, as_json)
-    if not report.passed:
-        raise typer.Exit(FAILED)
+    shared.show_proof(report, as_json)
 
 
 def _prove_plan(file: str, as_json: bool, runs: bool) -> None:
@@ -135,11 +107,9 @@ def _prove_plan(file: str, as_json: bool, runs: bool) -> None:
         raise typer.BadParameter(
             "give --static, or --explain, --against and --shrink, which run layouts"
         )
-    with failures():
+    with shared.failures():
         proof = prove_layout(file)
-    show(proof, as_json)
-    if not proof.passed:
-        raise typer.Exit(FAILED)
+    shared.show_proof(proof, as_json)
 
 
 def _explain(
@@ -148,19 +118,17 @@ def _explain(
     from mimokit.experiment import explain
     from mimokit.experiment.culprit.explain import check_alike
 
-    with failures():
+    with shared.failures():
         configs = [_runnable(one) for one in (file, against) if one is not None]
         try:
             check_alike(configs[0], configs[-1])  # before engines start
         except ValueError as error:
             raise typer.BadParameter(str(error), param_hint="--against") from None
         size = max(config.total_world_size for config in configs)
-        with engines_for(size, cluster, progress=True) as engines:
+        with shared.engines_for(size, cluster, progress=True) as engines:
             other = configs[1] if against is not None else None
             explanation = explain(engines, configs[0], against=other, steps=steps)
-    show(explanation, as_json)
-    if not explanation.passed:
-        raise typer.Exit(FAILED)
+    shared.show_proof(explanation, as_json)
 
 
 def run(
@@ -168,18 +136,18 @@ def run(
         str | None,
         typer.Argument(help="A YAML config, or preset:NAME for a shipped one."),
     ] = None,
-    config: ConfigOption = None,
-    experiments_dir: ExperimentsDir = None,
-    results_dir: ResultsDir = None,
-    resume: Resume = None,
-    from_step: FromStep = None,
-    restarts: Restarts = 0,
-    strict: Strict = False,
+    config: options.ConfigOption = None,
+    experiments_dir: options.ExperimentsDir = None,
+    results_dir: options.ResultsDir = None,
+    resume: options.Resume = None,
+    from_step: options.FromStep = None,
+    restarts: options.Restarts = 0,
+    strict: options.Strict = False,
     side_by_side: Annotated[
         bool,
         typer.Option("--side-by-side", help="Run experiments at the same time on free engines."),
     ] = False,
-    time_limit: TimeLimit = None,
+    time_limit: options.TimeLimit = None,
     engines: Annotated[
         int | None,
         typer.Option(
@@ -191,10 +159,10 @@ def run(
     task: Annotated[
         str | None, typer.Option(help="Train on strips of digits: 'read' or 'sum'.")
     ] = None,
-    data: Data = None,
-    trace: Trace = False,
-    save_hf: SaveHf = None,
-    cluster: Cluster = None,
+    data: options.Data = None,
+    trace: options.Trace = False,
+    save_hf: options.SaveHf = None,
+    cluster: shared.Cluster = None,
 ) -> None:
     """Train one layout, or all in a folder, showing progress; leave tables in a folder.
 
@@ -210,8 +178,8 @@ def run(
     from mimokit.experiment.sweeps.runner import SweepRun
     from mimokit.experiment.sweeps.start import InTurn, NoSeats, Seats, SideBySide
 
-    experiments = named_experiments(file, config, experiments_dir, resume)
-    request = SweepRequest(
+    experiments = options.named_experiments(file, config, experiments_dir, resume)
+    request = options.SweepRequest(
         experiments,
         results_dir,
         resume,
@@ -224,11 +192,11 @@ def run(
         restarts,
     )
     digits = _source(task, data)
-    with failures(), ExitStack() as stack:
-        options, listed = request.options(digits), request.find()
+    with shared.failures(), ExitStack() as stack:
+        settings, listed = request.options(digits), request.find()
         there: EngineCluster | None = None
         if cluster is not None:
-            there = stack.enter_context(EngineCluster(engines, **connection(cluster)))
+            there = stack.enter_context(EngineCluster(engines, **shared.connection(cluster)))
         size = len(there) if there is not None else engines or _engines_for(listed)
         prepared = request.prepare(listed, size, Console(stderr=True, soft_wrap=True))
         stack.callback(prepared.folder.release)
@@ -237,8 +205,8 @@ def run(
             if there is None:
                 there = stack.enter_context(EngineCluster(n=size))
             seats = SideBySide(there) if side_by_side else InTurn(there)
-        started = SweepRun(seats, prepared, options)
-        status = follow(started, console())
+        started = SweepRun(seats, prepared, settings)
+        status = follow(started, shared.console())
     if status:
         raise typer.Exit(status)
 

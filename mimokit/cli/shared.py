@@ -74,6 +74,13 @@ def show(result: Any, as_json: bool) -> None:
         console().print(result)
 
 
+def show_proof(report: Any, as_json: bool) -> None:
+    """Print a report, and exit with `FAILED` unless it has passed."""
+    show(report, as_json)
+    if not report.passed:
+        raise typer.Exit(FAILED)
+
+
 def write_text(text: str, output: Path | None) -> None:
     """Write to a file, or print."""
     if output is None:

@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from typing import Annotated
 
 import typer
 
 from mimokit.axes import Axis
-from mimokit.cli.shared import (
-    Directory,
-    Dtype,
-    Json,
-    Pipeline,
-    Tensor,
-    console,
-    one_of,
-    whole_numbers,
-)
+from mimokit.cli import shared
 from mimokit.experiment.prepare import refusals
+from mimokit.tables import Section
 from mimokit.units import bytes_text, counted
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 Described = Annotated[
     str, typer.Argument(help="A directory with config.json; weights need not be there.")
@@ -30,11 +20,11 @@ Described = Annotated[
 
 
 def weights(
-    directory: Directory,
-    tp: Tensor = 1,
-    pp: Pipeline = 1,
-    dtype: Dtype = None,
-    as_json: Json = False,
+    directory: shared.Directory,
+    tp: shared.Tensor = 1,
+    pp: shared.Pipeline = 1,
+    dtype: shared.Dtype = None,
+    as_json: shared.Json = False,
 ) -> None:
     """Show which bytes of Hugging Face weights every rank would hold; reads headers alone."""
     from mimokit.planning.weights import plan_weights
@@ -46,7 +36,7 @@ def weights(
         return
     from mimokit.planning.report.weights import sections
 
-    console().print(*sections(plan), sep="")
+    shared.console().print(*sections(plan), sep="")
 
 
 def convert(
@@ -86,7 +76,7 @@ def convert(
 def _check_target(to: str, sizes: bool, shard_size: bool) -> None:
     from mimokit.planning.weights.directory import refused
 
-    one_of("Target", to, ("layout", "hf"))
+    shared.one_of("Target", to, ("layout", "hf"))
     if to == "hf" and sizes:
         what = "--to hf makes no shards; leave out --tp and --pp"
         raise refused("Options", "tp", to, what)
@@ -106,22 +96,20 @@ def memory(
         int | None,
         typer.Option(help="Tokens of each; by default 4,096, or the model's positions if fewer."),
     ] = None,
-    as_json: Json = False,
+    as_json: shared.Json = False,
 ) -> None:
     """Show the bytes per rank to train at tensor parallel sizes, and what each saves."""
     from mimokit.planning.weights.config_tensors import described_weights
     from mimokit.prediction.weights_memory import PARTS, checkpoint_memory
 
     with refusals():
-        sizes = None if tp is None else whole_numbers(tp, "--tp", "sizes")
+        sizes = None if tp is None else shared.whole_numbers(tp, "--tp", "sizes")
         predicted = checkpoint_memory(
             described_weights(directory), sizes, batch=batch, seq_length=seq_length
         )
     if as_json:
         typer.echo(json.dumps(predicted.to_json()))
         return
-    from mimokit.tables import rich_table
-
     rows = []
     for number, rank in enumerate(predicted.ranks):
         saved = predicted.saved(number)
@@ -131,8 +119,8 @@ def memory(
     columns = [Axis.TENSOR.label, *PARTS, "total", "saved"]
     tokens = counted(predicted.seq_length, "token")
     heading = f"{predicted.model_type}, training, {batch} x {tokens}, bytes per rank"
-    left_out = [f"TP {size}: {why}." for size, why in predicted.rejected.items()]
-    _print(rich_table(heading, columns, rows), *filter(None, [predicted.scope]), *left_out)
+    sentences = [*filter(None, [predicted.scope]), *_left_out(predicted.rejected)]
+    shared.console().print(Section(heading, columns, rows, sentences))
 
 
 def advise(
@@ -142,7 +130,7 @@ def advise(
     seq_length: Annotated[
         int | None, typer.Option(help="Tokens of a sample; by default 4,096 at most.")
     ] = None,
-    as_json: Json = False,
+    as_json: shared.Json = False,
 ) -> None:
     """Say which tensor parallel size to take, and what to set before engines start."""
     from mimokit.planning.weights.config_tensors import described_weights
@@ -154,34 +142,29 @@ def advise(
     if as_json:
         typer.echo(json.dumps(advice.to_json()))
         return
-    from mimokit.tables import rich_table
-
-    rows = (
+    rows = [
         [
             str(size.tensor_parallel), str(size.data_parallel), f"{size.seconds:.3g} s",
             f"{size.communication_share:.0%}", bytes_text(int(size.memory_bytes)),
             "yes" if size.fits else "no",
         ]
         for size in advice.sizes
-    )  # fmt: skip
+    ]  # fmt: skip
     tensor, data = Axis.TENSOR.label, Axis.DATA.label
     columns = [tensor, data, "step", "in collectives", "memory of a rank", "fits"]
     heading = f"{gpus} x {advice.gpu}, {counted(advice.seq_length, 'token')} a sample"
-    _print(
-        rich_table(heading, columns, rows),
+    sentences = [
         *filter(None, [advice.scope]),
-        *(f"TP {size}: {why}." for size, why in advice.rejected.items()),
+        *_left_out(advice.rejected),
         advice.why,
         *(
             f"Set {name}={value} before engines start: {reason}."
             for name, (value, reason) in advice.environment.items()
         ),
         *(f"Leave {name} unset: {reason}" for name, reason in LEFT_UNSET.items()),
-    )
+    ]
+    shared.console().print(Section(heading, columns, rows, sentences))
 
 
-def _print(table: Table, *sentences: str) -> None:
-    to = console()
-    to.print(table)
-    for sentence in sentences:
-        to.print(sentence, markup=False, highlight=False)
+def _left_out(rejected: Mapping[int, str]) -> list[str]:
+    return [f"TP {size}: {why}." for size, why in rejected.items()]

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from mimokit.cli.shared import FAILED, Json, rejected, show
+from mimokit.cli.shared import Json, rejected, show_proof
 from mimokit.experiment.prepare import refusals
 
 Recording = Annotated[str, typer.Argument(help="A folder that mimokit.watch has written.")]
@@ -59,9 +59,7 @@ def compare(
             comparison = compared(first, second, rounding or (), names=names, cuts=cuts)
         except ValueError as error:
             raise rejected(str(error), "recording", second) from None
-    show(comparison, as_json)
-    if not comparison.passed:
-        raise typer.Exit(FAILED)
+    show_proof(comparison, as_json)
 
 
 def _pair(text: str, option: str, form: str) -> tuple[str, str]:

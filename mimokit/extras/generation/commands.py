@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 
 from mimokit.cli.shared import (
-    FAILED,
     Cluster,
     Directory,
     Dtype,
@@ -18,7 +17,7 @@ from mimokit.cli.shared import (
     Tensor,
     engines_for,
     failures,
-    show,
+    show_proof,
     whole_numbers,
 )
 from mimokit.progress import shown
@@ -53,9 +52,7 @@ def check(
         asked = WeightCheck.of(directory, tp, dtype, batch, length, seed)
         with engines_for(tp, cluster, progress=True) as engines:
             report = asked.run(engines)
-    show(report, as_json)
-    if not report.passed:
-        raise typer.Exit(FAILED)
+    show_proof(report, as_json)
 
 
 def generate(

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from mimokit.cli.shared import FAILED, Cluster, File, Json, engines_for, failures, show
+from mimokit.cli.shared import Cluster, File, Json, engines_for, failures, show_proof
 
 
 def shrink(
@@ -26,6 +26,4 @@ def shrink(
         size = max(layout.total_world_size for layout in shrunk(file))
         with engines_for(size, cluster, progress=True) as engines:
             report = explain_shrunk(engines, file, steps=steps)
-    show(report, as_json)
-    if not report.passed:
-        raise typer.Exit(FAILED)
+    show_proof(report, as_json)

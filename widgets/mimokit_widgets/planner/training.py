@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, get_args
 
-from mimokit.config import RuntimeConfig
+from mimokit.config import RuntimeConfig, strategy
 from mimokit.config.recipe import Dispatcher, Graphs, RecipeConfig
 from mimokit.config.runtime import (
     BLOCK_SCALED,
@@ -13,14 +13,6 @@ from mimokit.config.runtime import (
     RUNNABLE_PRECISIONS,
     PipelineOrder,
     PipelineSchedule,
-)
-from mimokit.config.strategy import (
-    ALWAYS,
-    BETWEEN_LAYOUTS,
-    TAKES,
-    OptimizerConfig,
-    OptimizerName,
-    StrategyConfig,
 )
 from mimokit_widgets.planner.draft import Draft
 from mimokit_widgets.planner.edits import with_value
@@ -33,7 +25,7 @@ RECIPE: Path = ("runtime", "recipe")
 EVERY_STEP = "simple_reduce"
 """The strategy of replicas that name none: gradients are reduced in every step."""
 
-_OPTIMIZERS = tuple(name for name in get_args(OptimizerName) if name != "muon")
+_OPTIMIZERS = tuple(name for name in get_args(strategy.OptimizerName) if name != "muon")
 
 _FIELDS: tuple[tuple[Path, str, tuple[str, ...], str, Any], ...] = (
     (
@@ -47,10 +39,10 @@ _FIELDS: tuple[tuple[Path, str, tuple[str, ...], str, Any], ...] = (
     ((*RECIPE, "graphs"), "CUDA graphs", get_args(Graphs), "unknown", RecipeConfig),
     ((*RECIPE, "dispatcher"), "dispatcher of experts", get_args(Dispatcher), "unknown",
      RecipeConfig),
-    (NAME, "strategy", BETWEEN_LAYOUTS, "none", StrategyConfig),
-    ((*STRATEGY, "replicas"), "replicas", (), "1", StrategyConfig),
-    ((*STRATEGY, "H"), "steps between", (), "", StrategyConfig),
-    (OPTIMIZER, "optimizer", _OPTIMIZERS, "adamw", OptimizerConfig),
+    (NAME, "strategy", strategy.BETWEEN_LAYOUTS, "none", strategy.StrategyConfig),
+    ((*STRATEGY, "replicas"), "replicas", (), "1", strategy.StrategyConfig),
+    ((*STRATEGY, "H"), "steps between", (), "", strategy.StrategyConfig),
+    (OPTIMIZER, "optimizer", _OPTIMIZERS, "adamw", strategy.OptimizerConfig),
 )  # fmt: skip
 
 
@@ -91,6 +83,6 @@ def set_strategy(draft: Draft, path: Path, value: object) -> Draft:
 def _with_name(draft: Draft, value: object) -> Draft:
     if value is None:
         return with_value(draft, STRATEGY, None)
-    taken = (*ALWAYS, *TAKES.get(str(value), ()))
+    taken = (*strategy.ALWAYS, *strategy.TAKES.get(str(value), ()))
     kept = {key: each for key, each in mapping_at(draft.content, STRATEGY).items() if key in taken}
     return with_value(draft, STRATEGY, {**kept, "name": value})
