@@ -65,7 +65,6 @@ class Planted:
 
 
 def write_run(folder: Path, planted: Planted, **info: Any) -> Path:
-    """Write the folder of a run; `info` replaces keys of experiment_info.json."""
     from mimokit.analysis import per_iteration
 
     folder.mkdir(parents=True)
@@ -130,7 +129,6 @@ def _steps(planted: Planted, plan: Any) -> pd.DataFrame:
 
 
 def _factors(planted: Planted, rng: np.random.Generator) -> np.ndarray:
-    """Return what all ranks share, by step: a slow start, correlated noise, a drift, late steps."""
     count, rho = planted.iterations, planted.memory_of
     noise = np.zeros(count)
     for step, fresh in enumerate(rng.normal(0, 1, count)):
@@ -159,7 +157,6 @@ def _work(
 
 
 def _span(planted: Planted, plan: Any, step: Mapping[int, Mapping[str, float]]) -> float:
-    """Return the seconds from the start until the slowest rank has worked."""
     longest = max(sum(work.values()) for work in step.values())
     if plan.pipeline is None:
         return longest
@@ -216,7 +213,6 @@ def _row(
 
 
 def write_trace_of_forwards(file: Path) -> None:
-    """Write a trace in which each of eight ranks does one forward, all for the same time."""
     step = {"step": "forward", "iteration": 3, "module": "images", "microbatch": 0}
     events = [
         {"ph": "X", "name": "forward images", "pid": rank, "tid": 0, "ts": 0.0, "dur": 5e3,

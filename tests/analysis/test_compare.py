@@ -28,7 +28,6 @@ def series(rng: np.random.Generator, count: int, correlation: float) -> np.ndarr
 
 
 def coverage(count: int, correlation: float) -> float:
-    """Return how often the 95 % interval holds the true median."""
     rng = np.random.default_rng(count)
     hits = 0
     for _ in range(TRIALS):

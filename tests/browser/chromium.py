@@ -38,7 +38,6 @@ def find_chromium() -> Path:
 
 
 def can_install() -> bool:
-    """Say whether this process may install packages of Debian."""
     return os.geteuid() == 0 and shutil.which("apt-get") is not None
 
 
@@ -50,7 +49,6 @@ def install() -> None:
 
 
 def main() -> int:
-    """Return 0 if there is a Chromium now."""
     try:
         find_chromium()
     except NoChromiumError:

@@ -48,14 +48,12 @@ expect.set_options(timeout=PATIENCE)
 
 @pytest.fixture(scope="package")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabServer]:
-    """A JupyterLab for all tests of this folder."""
     with running_lab(tmp_path_factory.mktemp("lab")) as server:
         yield server
 
 
 @pytest.fixture(scope="package")
 def chromium() -> Iterator[Browser]:
-    """A browser for all tests of this folder."""
     try:
         command = find_chromium()
     except NoChromiumError as error:
@@ -76,7 +74,6 @@ def network() -> Iterator[NetworkGuard]:
 
 @pytest.fixture
 def context(chromium: Browser, network: NetworkGuard) -> Iterator[BrowserContext]:
-    """A browser session without a past."""
     context = chromium.new_context(viewport=VIEWPORT, service_workers="block")
     context.set_default_timeout(PATIENCE)
     network.watch(context)
@@ -86,7 +83,6 @@ def context(chromium: Browser, network: NetworkGuard) -> Iterator[BrowserContext
 
 @pytest.fixture
 def browser_page(context: BrowserContext) -> Page:
-    """An empty page."""
     return context.new_page()
 
 
@@ -111,14 +107,12 @@ def shared_notebook(
 
 @pytest.fixture(scope="package")
 def lab_page(chromium: Browser, lab: LabServer) -> Iterator[LabPage]:
-    """JupyterLab on a page of its own."""
     with LabPage(chromium, lab) as page:
         yield page
 
 
 @pytest.fixture
 def open_notebook(request: pytest.FixtureRequest, lab_page: LabPage) -> Iterator[OpenNotebook]:
-    """A function that opens a notebook with the given cells."""
     yield lambda *cells: lab_page.open(request.node.originalname, cells)
     lab_page.clear()
     assert lab_page.guard.requests == []

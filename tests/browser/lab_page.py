@@ -38,7 +38,6 @@ class LabPage(AbstractContextManager["LabPage"]):
         self._context.close()
 
     def open(self, name: str, cells: Sequence[str]) -> NotebookPage:
-        """Write a notebook with these cells and open it, the only one on the page."""
         self.clear()
         file = write_notebook(self._lab.folder / f"{name}.ipynb", cells)
         page = self._context.pages[0] if self._loaded else self._context.new_page()
@@ -51,7 +50,6 @@ class LabPage(AbstractContextManager["LabPage"]):
         return self._notebook
 
     def clear(self) -> None:
-        """End the kernel of the notebook and close it; the page looks as at first."""
         notebook, self._notebook = self._notebook, None
         if notebook is None:
             return

@@ -48,7 +48,6 @@ EDITS: tuple[Edit, ...] = (
 
 
 def record(target: Path) -> None:
-    """Write the frames as one animated WebP."""
     with _planner() as planner:
         frames = [_frame(planner, edit) for edit in EDITS]
     paper = [Image.new("RGB", (WIDTH, HEIGHT), "white") for _ in frames]
@@ -62,7 +61,6 @@ def record(target: Path) -> None:
 
 @contextmanager
 def _planner() -> Iterator[PlannerPage]:
-    """Show a planner in a notebook of its own."""
     with (
         tempfile.TemporaryDirectory() as folder,
         running_lab(Path(folder)) as lab,
@@ -76,7 +74,6 @@ def _planner() -> Iterator[PlannerPage]:
 
 
 def _frame(planner: PlannerPage, edit: Edit) -> Image.Image:
-    """Return what the planner shows after an edit."""
     edit(planner)
     planner.notebook.page.mouse.move(2, 2)
     planner.notebook.page.wait_for_timeout(SETTLED)

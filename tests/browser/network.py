@@ -29,7 +29,6 @@ class NetworkGuard:
         self.requests: list[str] = []
 
     def watch(self, context: BrowserContext) -> None:
-        """Listen to every page of a context, those opened later included."""
         context.on("request", lambda request: self._note(request.url))
         context.on("page", self._watch_sockets)
 

@@ -65,7 +65,6 @@ class NotebookPage:
     server: LabServer
 
     def open(self) -> None:
-        """Load JupyterLab with the notebook, and wait until its kernel answers."""
         self.page.goto(
             f"{self.server.url}lab/tree/{self.file.name}?token={self.server.token}&reset"
         )
@@ -74,7 +73,6 @@ class NotebookPage:
             self.command("application:toggle-left-area")
 
     def open_in_lab(self) -> None:
-        """Open the notebook on a page that shows JupyterLab already."""
         self.command("docmanager:open", path=self.file.name, factory="Notebook")
         self._wait_for_kernel()
 
@@ -84,7 +82,6 @@ class NotebookPage:
         self.open_in_lab()
 
     def close(self) -> None:
-        """Close the notebook without saving it."""
         self.page.evaluate(_CLOSE)
 
     def _wait_for_kernel(self) -> None:
@@ -92,11 +89,9 @@ class NotebookPage:
         self.wait_idle()
 
     def kernel_answers(self) -> bool:
-        """Say whether the notebook has a kernel that is idle."""
         return bool(self.page.evaluate(_KERNEL_ANSWERS))
 
     def wait_idle(self, seconds: float = SECONDS_TO_OPEN) -> None:
-        """Wait until no cell runs."""
         self.page.wait_for_selector(
             ".jp-Notebook-ExecutionIndicator[data-status=idle]", timeout=seconds * 1000
         )
@@ -112,13 +107,11 @@ class NotebookPage:
         self.check_cells()
 
     def start_all(self) -> None:
-        """Run all cells and do not wait."""
         self.page.evaluate(
             "() => { window.jupyterapp.commands.execute('notebook:run-all-cells'); }"
         )
 
     def check_cells(self) -> None:
-        """Raise AssertionError if a cell has raised."""
         errors = self.page.evaluate(_ERRORS)
         assert not errors, errors[0]
 
@@ -130,7 +123,6 @@ class NotebookPage:
         )
 
     def choose_theme(self, name: str) -> None:
-        """Change JupyterLab's theme to LIGHT or DARK."""
         self.command("apputils:change-theme", theme=name)
         light = "false" if name == DARK else "true"
         self.page.wait_for_selector(f'body[data-jp-theme-light="{light}"]', state="attached")
@@ -156,7 +148,6 @@ class NotebookPage:
         return ast.literal_eval(ast.literal_eval(told["data"]["text/plain"]))
 
     def wait_until(self, expression: str) -> None:
-        """Wait until an expression is true in the notebook's kernel."""
         deadline = time.monotonic() + SECONDS_TO_OPEN
         while not self.value(f"bool({expression})"):
             assert time.monotonic() < deadline, f"{expression} stays false"
@@ -181,7 +172,6 @@ class NotebookPage:
 
 
 def write_notebook(file: Path, cells: Sequence[str]) -> Path:
-    """Write a notebook with these code cells."""
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     notebook.metadata["kernelspec"] = {
         "name": "python3",

@@ -37,51 +37,40 @@ class PlannerPage:
     root: Locator
 
     def field(self, name: str) -> Locator:
-        """The field of an accessible name."""
         return self.root.get_by_label(name, exact=True)
 
     def button(self, name: str) -> Locator:
-        """The button of an accessible name."""
         return self.root.get_by_role("button", name=name, exact=True)
 
     def type(self, name: str, text: str) -> None:
-        """Type into a field, with the keyboard alone."""
         self.field(name).focus()
         self.notebook.page.keyboard.press("Control+a")
         self.notebook.page.keyboard.type(text)
 
     def hold(self, *, on: bool) -> None:
-        """Let an edit of a size keep GPUs and batch, or not."""
         self.field(HOLD).set_checked(on)
 
     def open_tab(self, title: str) -> None:
-        """Open a picture."""
         self.root.get_by_role("tab", name=title).click()
         expect(self.root.get_by_role("tab", name=title)).to_have_attribute("aria-selected", "true")
 
     @property
     def map(self) -> Locator:
-        """The rank map."""
         return self.root.locator("canvas.ranks").first
 
     def expect_map(self, words: str) -> None:
-        """Wait until the rank map's accessible text holds some words."""
         expect(self.map).to_have_accessible_name(_containing(words))
 
     def expect_valid(self) -> None:
-        """Wait until the layout is accepted."""
         expect(self.root).not_to_have_class(_containing("invalid"))
 
     def drop(self, name: str, text: str) -> None:
-        """Drop a file on the planner."""
         self.notebook.page.evaluate(DROP, [".mimokit-planner .modules", name, text])
 
     def paste(self, text: str) -> None:
-        """Paste a text onto the planner, outside its fields."""
         self.notebook.page.evaluate(PASTE, [".mimokit-planner .modules", text])
 
     def screenshot(self, name: str) -> None:
-        """Leave a picture of the planner."""
         self.notebook.page.mouse.move(2, 2)
         self.notebook.screenshot(f"planner {name}", self.root)
 

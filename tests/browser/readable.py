@@ -159,7 +159,6 @@ FIND = """(least) => {
 
 
 def watched(page: Page) -> Page:
-    """Have a page remember what its canvases write."""
     page.add_init_script(WATCH)
     return before(page)
 

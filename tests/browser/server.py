@@ -51,7 +51,6 @@ class LabServer:
 
 @contextlib.contextmanager
 def running_lab(folder: Path) -> Iterator[LabServer]:
-    """Start a JupyterLab, wait until it answers, and end it together with its kernels."""
     # Short: it holds sockets, whose names have at most 107 characters.
     with tempfile.TemporaryDirectory(prefix="lab") as runtime:
         yield from _running(folder, Path(runtime))

@@ -50,12 +50,10 @@ COUNT_PENDING = """(() => {
 
 
 def before(page: Page) -> Page:
-    """Have a page count what is pending on it."""
     page.add_init_script(COUNT_PENDING)
     return page
 
 
 def settled(page: Page) -> Page:
-    """Wait until nothing is pending."""
     page.evaluate("window.settled()")
     return page

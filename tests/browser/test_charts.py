@@ -37,7 +37,6 @@ def check_size(picture: Locator) -> None:
 
 
 def text_color(chart: Locator) -> str:
-    """Return the colour of a chart's title as the browser computes it."""
     color: str = chart.locator(".role-title-text text").first.evaluate(
         "text => getComputedStyle(text).fill"
     )

@@ -13,23 +13,12 @@ import pytest
 from playwright.sync_api import Page
 
 import mimokit
+import mimokit_widgets as mw
 from mimokit import charts
 from mimokit.analysis import compare, load_runs
 from mimokit.experiment import Stepper
 from mimokit.experiment.restarts import Restart
 from mimokit.samples import StepSample
-from mimokit_widgets import (
-    BatchSplit,
-    LayoutPlanner,
-    LiveMonitor,
-    ParetoView,
-    RankMap,
-    RunsView,
-    StepperView,
-    SweepMonitor,
-    TimelineView,
-    TrafficMap,
-)
 from tests.analysis.planted_runs import Planted, write_run
 from tests.charts.fakes import samples
 from tests.charts.plans import plan
@@ -99,7 +88,7 @@ def test_an_element_made_of_a_text_is_found(browser_page: Page, tmp_path: Path) 
 def test_names_of_modules_in_views_of_plans(browser_page: Page, tmp_path: Path) -> None:
     hostile = renamed(plan())
     apart = mimokit.plan(apart_config((1, 1, 4), (2, 1, 2), 2))
-    views = [RankMap(hostile), BatchSplit(hostile), TimelineView(plan=renamed(apart))]
+    views = [mw.RankMap(hostile), mw.BatchSplit(hostile), mw.TimelineView(plan=renamed(apart))]
     for part in [hostile._repr_html_(), *(view._in_html() for view in views)]:
         assert looked_at(browser_page, tmp_path, [part]) == NOTHING
 
@@ -120,9 +109,9 @@ def test_names_in_reports(browser_page: Page, tmp_path: Path) -> None:
 def test_names_in_the_state_of_views(browser_page: Page, tmp_path: Path, view: str) -> None:
     """Their Python takes no such name: what their scripts do with one."""
     if view == "found":
-        shown = ParetoView(mimokit.search(PRESET, gpus=16), LayoutPlanner())
+        shown = mw.ParetoView(mimokit.search(PRESET, gpus=16), mw.LayoutPlanner())
     else:
-        shown = {"traffic": TrafficMap, "planner": LayoutPlanner}[view](PRESET)
+        shown = {"traffic": mw.TrafficMap, "planner": mw.LayoutPlanner}[view](PRESET)
     page = renamed_in_state(shown._in_html(), MODULE)
     found = looked_at(browser_page, tmp_path, [page])
     assert found | {"shown": True} == NOTHING
@@ -132,7 +121,7 @@ def test_names_in_the_state_of_views(browser_page: Page, tmp_path: Path, view: s
 def test_what_ranks_say_in_a_monitor(browser_page: Page, tmp_path: Path) -> None:
     run = FakeRun()
     run.plan = renamed(plan())
-    monitor = LiveMonitor(run)
+    monitor = mw.LiveMonitor(run)
     run.restarts = (Restart(2, 0, f"rank 1 raised {HOSTILE}", 1.5),)
     run.wrong = (f"Ranks 0 and 1 have different bits of {HOSTILE}.",)
     steps = [one for one in samples() if isinstance(one, StepSample)]
@@ -148,7 +137,7 @@ def test_what_ranks_say_in_a_monitor(browser_page: Page, tmp_path: Path) -> None
 def test_names_and_errors_of_experiments(browser_page: Page, tmp_path: Path) -> None:
     sweep = FakeSweep(HOSTILE, "other")
     sweep.change("other", status="failed", message=f"rank 2 raised {HOSTILE}")
-    page = SweepMonitor(sweep)._in_html()
+    page = mw.SweepMonitor(sweep)._in_html()
     assert looked_at(browser_page, tmp_path, [page]) == NOTHING
 
 
@@ -161,7 +150,7 @@ def test_names_and_errors_of_runs(browser_page: Page, tmp_path: Path) -> None:
     error = {"type": HOSTILE, "message": HOSTILE}
     (broken / "error.json").write_text(json.dumps(error), encoding="utf-8")
     runs = load_runs(results)
-    view = RunsView(runs)._in_html()
+    view = mw.RunsView(runs)._in_html()
     words = [runs._repr_html_(), compare(runs, "other")._repr_html_()]
     for part in (view, *words, charts.report(runs, "other")):
         assert looked_at(browser_page, tmp_path, [part]) == NOTHING
@@ -169,7 +158,7 @@ def test_names_and_errors_of_runs(browser_page: Page, tmp_path: Path) -> None:
 
 def test_what_ranks_say_in_a_stepper(browser_page: Page, tmp_path: Path) -> None:
     stepper = Stepper(FakeCluster(other_values), apart_config((1, 1, 4), (2, 1, 2), 2))
-    view = StepperView(stepper)
+    view = mw.StepperView(stepper)
     stepper.next(5)
     view.selected = 0
     page = renamed_in_state(view._in_html(), "output.tensor")

@@ -9,22 +9,8 @@ from anywidget import AnyWidget
 from playwright.sync_api import Page, expect
 
 import mimokit
-import mimokit_widgets
+import mimokit_widgets as mw
 from mimokit.experiment import Stepper
-from mimokit_widgets import (
-    BatchSplit,
-    FrameBalance,
-    LayoutPlanner,
-    LiveMonitor,
-    ParetoView,
-    RankMap,
-    RunsView,
-    ScheduleView,
-    StepperView,
-    SweepMonitor,
-    TimelineView,
-    TrafficMap,
-)
 from tests.analysis.planted_runs import Planted, write_run
 from tests.browser.view_page import shown
 from tests.layouts_apart import apart_config
@@ -43,13 +29,12 @@ def expect_told(page: Page) -> None:
 
 
 def test_what_a_user_does_is_answered_by_a_sentence(browser_page: Page, tmp_path: Path) -> None:
-    page = shown(browser_page, LayoutPlanner(), tmp_path)
+    page = shown(browser_page, mw.LayoutPlanner(), tmp_path)
     expect(page.locator(".kernel-ended")).to_be_hidden()
     page.get_by_label("DP of images", exact=True).fill("2")
     expect_told(page)
-    shown(
-        page, StepperView(Stepper(FakeCluster(), apart_config((1, 1, 4), (2, 1, 2), 2))), tmp_path
-    )
+    stepper = Stepper(FakeCluster(), apart_config((1, 1, 4), (2, 1, 2), 2))
+    shown(page, mw.StepperView(stepper), tmp_path)
     page.get_by_role("button", name="Next ›").click()
     expect_told(page)
     expect(page.get_by_role("button", name="Next ›")).to_be_disabled()
@@ -61,13 +46,13 @@ def test_every_widget_says_that_its_kernel_has_ended(browser_page: Page, tmp_pat
     stepper = Stepper(FakeCluster(), config)
     run = write_run(tmp_path / "run", Planted(iterations=8, warmup=2))
     views = [
-        RankMap(PRESET), BatchSplit(PRESET), TrafficMap(PRESET), LayoutPlanner(PRESET),
-        ParetoView(mimokit.search(PRESET, gpus=8), LayoutPlanner()), FrameBalance("4 2 1", ranks=2),
-        RunsView(run),
-        TimelineView(plan=mimokit.plan(config)), ScheduleView(), StepperView(stepper),
-        SweepMonitor(FakeSweep("one")), LiveMonitor(FakeRun()),
+        mw.RankMap(PRESET), mw.BatchSplit(PRESET), mw.TrafficMap(PRESET), mw.LayoutPlanner(PRESET),
+        mw.ParetoView(mimokit.search(PRESET, gpus=8), mw.LayoutPlanner()), mw.RunsView(run),
+        mw.FrameBalance("4 2 1", ranks=2),
+        mw.TimelineView(plan=mimokit.plan(config)), mw.ScheduleView(), mw.StepperView(stepper),
+        mw.SweepMonitor(FakeSweep("one")), mw.LiveMonitor(FakeRun()),
     ]  # fmt: skip
-    exported = [getattr(mimokit_widgets, name) for name in mimokit_widgets.__all__]
+    exported = [getattr(mw, name) for name in mw.__all__]
     public = {each.__name__ for each in exported if is_widget(each)}
     assert {type(view).__name__ for view in views} == public
     errors: list[str] = []

@@ -76,18 +76,15 @@ def real(chromium: Browser, lab: LabServer) -> Iterator[NotebookPage]:
 
 
 def wait_for_what_stays(notebook: NotebookPage) -> None:
-    """Wait until what stays of a run has taken the place of both outputs."""
     expect(notebook.page.locator(LIVE)).to_have_count(0)
     expect(notebook.page.locator(".mimokit-remembered")).to_have_count(1)
 
 
 def canvas(view: Locator, title: str) -> Locator:
-    """The chart whose spoken text begins with a title."""
     return view.locator(f'canvas[aria-label^="{title}"]')
 
 
 def drag(chart: Locator, start: float, end: float) -> None:
-    """Press at a share of the width of a chart, let go at another."""
     box = chart.bounding_box()
     assert box is not None
     mouse, y = chart.page.mouse, box["y"] + box["height"] / 2

@@ -44,7 +44,6 @@ ParetoView(result, planner)
 
 @pytest.fixture(scope="module")
 def shared(chromium: Browser, lab: LabServer) -> Iterator[NotebookPage]:
-    """One notebook for all planners that search."""
     with shared_notebook(chromium, lab, "searches", CELL) as opened:
         yield opened
 
@@ -60,7 +59,6 @@ def planner(shared: NotebookPage) -> Iterator[PlannerPage]:
 
 
 def search(planner: PlannerPage, gpus: str = "") -> Locator:
-    """Search, wait for the end, and return the points."""
     planner.field("GPUs to search for").fill(gpus)
     planner.button("Search").click()
     expect(planner.root.locator(".search")).to_have_attribute("data-status", "done")

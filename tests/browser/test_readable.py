@@ -10,23 +10,11 @@ import pytest
 from playwright.sync_api import Page
 
 import mimokit
+import mimokit_widgets as mw
 from mimokit.analysis import load_runs
 from mimokit.charts.runs_view.page import runs_view
 from mimokit.experiment import Stepper
 from mimokit.planning import plan_layout
-from mimokit_widgets import (
-    BatchSplit,
-    FrameBalance,
-    LayoutPlanner,
-    LiveMonitor,
-    ParetoView,
-    RankMap,
-    ScheduleView,
-    StepperView,
-    SweepMonitor,
-    TimelineView,
-    TrafficMap,
-)
 from tests.analysis.planted_runs import Planted, write_run
 from tests.browser.notebook_page import SCREENSHOTS
 from tests.browser.readable import unreadable, watched
@@ -81,7 +69,6 @@ def test_every_planted_fault_is_found(browser_page: Page, tmp_path: Path) -> Non
 
 
 def opened(page: Page, views: str, folder: Path, width: int, theme: str) -> Page:
-    """Open a watched page with views."""
     watched(page).set_viewport_size({"width": width, "height": 1600})
     paper, ink = THEMES[theme]
     body = f'<body style="background: {paper}; color: {ink}">'
@@ -101,28 +88,30 @@ def views(tmp_path_factory: pytest.TempPathFactory) -> str:
     write_run(folder / "apart", replace(even, mode="heterogeneous", seed=3))
     run = FakeRun()
     run.give(samples())
-    monitor = LiveMonitor(run)
+    monitor = mw.LiveMonitor(run)
     run.end()
     monitor.wait()
     assert monitor._picture is not None
-    plans = [kind(PRESET)._in_html() for kind in (RankMap, BatchSplit, TrafficMap, LayoutPlanner)]
+    plans = [
+        kind(PRESET)._in_html()
+        for kind in (mw.RankMap, mw.BatchSplit, mw.TrafficMap, mw.LayoutPlanner)
+    ]
     return "".join([runs_view(load_runs(folder)), monitor._picture["text/html"], *plans])
 
 
 @pytest.fixture(scope="module")
 def others(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return the other views below each other."""
     stepper = Stepper(FakeCluster(), apart_config((1, 1, 4), (2, 1, 2), 2))
     stepper.next(3)
     plan = plan_layout(apart_config((1, 1, 4), (2, 2, 2), 4))
     folder = tmp_path_factory.mktemp("others")
     widgets: list[Any] = [
-        StepperView(stepper),
-        FrameBalance("64 60 48 32 8 4 2 1 16 1 1 1 4 4 2 2", ranks=8),
-        ParetoView(mimokit.search(PRESET, gpus=8), LayoutPlanner(PRESET)),
-        SweepMonitor(sweep_in_progress(folder)),
-        TimelineView(plan=plan),
-        ScheduleView(),
+        mw.StepperView(stepper),
+        mw.FrameBalance("64 60 48 32 8 4 2 1 16 1 1 1 4 4 2 2", ranks=8),
+        mw.ParetoView(mimokit.search(PRESET, gpus=8), mw.LayoutPlanner(PRESET)),
+        mw.SweepMonitor(sweep_in_progress(folder)),
+        mw.TimelineView(plan=plan),
+        mw.ScheduleView(),
     ]
     return "".join(widget._in_html() for widget in widgets)
 

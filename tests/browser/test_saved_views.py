@@ -9,17 +9,8 @@ from typing import Any
 from playwright.sync_api import Page, expect
 
 import mimokit
+import mimokit_widgets as mw
 from mimokit.experiment import Stepper
-from mimokit_widgets import (
-    BatchSplit,
-    FrameBalance,
-    LayoutPlanner,
-    ParetoView,
-    RankMap,
-    StepperView,
-    TimelineView,
-    TrafficMap,
-)
 from mimokit_widgets.notebooks.page import external_references
 from tests.browser.notebook_page import SCREENSHOTS
 from tests.layouts_apart import apart_config
@@ -43,11 +34,11 @@ def opened(page: Page, views: dict[str, Any], folder: Path) -> list[str]:
 
 def test_plan_views_and_the_planner_stay_alive(browser_page: Page, tmp_path: Path) -> None:
     views: dict[str, Any] = {
-        "ranks": RankMap(PRESET),
-        "batch": BatchSplit(PRESET),
-        "traffic": TrafficMap(PRESET),
-        "planner": LayoutPlanner(PRESET),
-        "timeline": TimelineView(plan=mimokit.plan(apart_config((1, 1, 4), (2, 1, 2), 2))),
+        "ranks": mw.RankMap(PRESET),
+        "batch": mw.BatchSplit(PRESET),
+        "traffic": mw.TrafficMap(PRESET),
+        "planner": mw.LayoutPlanner(PRESET),
+        "timeline": mw.TimelineView(plan=mimokit.plan(apart_config((1, 1, 4), (2, 1, 2), 2))),
     }
     errors = opened(browser_page, views, tmp_path)
     ranks, batch, traffic, planner, timeline = (
@@ -95,14 +86,14 @@ def test_plan_views_and_the_planner_stay_alive(browser_page: Page, tmp_path: Pat
 
 def test_frames_steps_and_what_was_found_stay_alive(browser_page: Page, tmp_path: Path) -> None:
     stepper = Stepper(FakeCluster(other_values), apart_config((1, 1, 4), (2, 1, 2), 2))
-    steps = StepperView(stepper)
+    steps = mw.StepperView(stepper)
     stepper.next(5)
     steps.selected = 0
     steps.opened = "microbatch.0.output.tensor"
     views: dict[str, Any] = {
-        "frames": FrameBalance("64 64 48 32 8 4 2 1", ranks=4),
+        "frames": mw.FrameBalance("64 64 48 32 8 4 2 1", ranks=4),
         "steps": steps,
-        "found": ParetoView(mimokit.search(PRESET, gpus=16), LayoutPlanner()),
+        "found": mw.ParetoView(mimokit.search(PRESET, gpus=16), mw.LayoutPlanner()),
     }
     errors = opened(browser_page, views, tmp_path)
     frames, stepped, found = (browser_page.locator(f"#{name} .mimokit").first for name in views)

@@ -62,7 +62,6 @@ SECONDS = 300
 
 
 def settled(view: Locator) -> None:
-    """Wait until the stepper has done all that was asked."""
     expect(view).not_to_have_attribute("aria-busy", "true")
 
 
@@ -206,7 +205,6 @@ def test_what_is_cut_off_is_measured(
     planted: float,
     words: str,
 ) -> None:
-    """The check above can fail."""
     monkeypatch.setattr(step_arrows, constant, planted)
     monkeypatch.setattr(step_picture, constant, planted, raising=False)
     found = shown_in_a_narrow_cell(browser_page, tmp_path, python, 4)

@@ -38,7 +38,6 @@ PERFETTO = """() => {
 
 
 def channels(color: str) -> str:
-    """Return a colour as pixels have it: red, green, blue."""
     return ",".join(str(int(color[at : at + 2], 16)) for at in (1, 3, 5))
 
 

@@ -109,13 +109,11 @@ def shown(
 
 
 def click(page: Page, button: str) -> None:
-    """Click a button and wait until the widget has answered."""
     page.get_by_role("button", name=button, exact=True).click()
     wait_for_answers(page)
 
 
 def wait_for_answers(page: Page) -> None:
-    """Wait until the widget has answered all that was done on the page."""
     page.wait_for_function("window.unanswered === 0")
 
 

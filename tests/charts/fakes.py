@@ -19,7 +19,6 @@ def samples(iterations: int = 40, ranks: int = 8) -> list[Sample]:
 
 
 def step(iteration: int, rank: int, loss: float) -> StepSample:
-    """Return what one rank would send of one iteration."""
     slow = 1.0 + 0.1 * (rank % 3) + (2.0 if iteration == 0 else 0.0)
     total = (0.010 + 0.018 + 0.019 + 0.031 + 0.008 + 0.006 + 0.002) * slow + 0.004
     return StepSample(

@@ -18,7 +18,6 @@ _BOX = re.compile(r"M(-?[\d.]+),(-?[\d.]+)h(-?[\d.]+)v(-?[\d.]+)h")
 
 
 def faults(text: str) -> list[str]:
-    """Return what is wrong with a picture in SVG; empty if nothing is."""
     root = ElementTree.fromstring(text)
     found = ["NaN in the picture"] if re.search(r"\bNaN\b|undefined|Infinity", text) else []
     marks = list(_marks(root))
@@ -55,7 +54,6 @@ def _visible(mark: ElementTree.Element) -> bool:
 def _placed(
     root: ElementTree.Element, at: tuple[float, float] = (0.0, 0.0), inside: bool = False
 ) -> Iterator[tuple[ElementTree.Element, tuple[float, float]]]:
-    """Yield the marks, each with where its coordinates begin."""
     for child in root:
         move = _MOVE.search(child.attrib.get("transform", ""))
         place = at if move is None else (at[0] + float(move[1]), at[1] + float(move[2] or 0))

@@ -46,7 +46,6 @@ class Box:
     text: str = ""
 
     def covers(self, x: float, y: float) -> bool:
-        """Say whether a place is in it."""
         return self.left <= x <= self.right and self.top <= y <= self.bottom
 
     def meets(self, other: Box) -> bool:
@@ -57,7 +56,6 @@ class Box:
 
 
 def unreadable(root: ElementTree.Element) -> list[str]:
-    """Return what a reader of a picture in SVG could not read; empty if nothing is."""
     texts = [box for box in _boxes(root, BLACK) if box.text]
     found = [
         f"{first.text!r} lies on {second.text!r}"
@@ -117,7 +115,6 @@ def _luminance(color: Color) -> float:
 
 
 def _ground(below: list[Box], text: Box, paper: Color) -> Color:
-    """Return the colour behind the middle of a text."""
     x, y = (text.left + text.right) / 2, (text.top + text.bottom) / 2
     color = paper
     for box in below:
@@ -150,7 +147,6 @@ def _boxes(
 
 
 def _filled(path: str, place: tuple[float, float], fill: Color, opacity: float) -> Iterator[Box]:
-    """Yield the rectangle that a closed path fills, its corners rounded or not."""
     if match := _BOX.match(path):
         left, top, across, down = map(float, match.groups())
         ends = [(left, top), (left + across, top + down)]

@@ -242,12 +242,10 @@ def test_a_renderer_that_the_user_chose_is_kept() -> None:
 
 
 def _values(spec: dict[str, Any], panel: int | None = None) -> list[dict[str, Any]]:
-    """Return the rows of a chart, or of one panel of a chart."""
     return _rows_of(spec if panel is None else spec["vconcat"][panel], spec)
 
 
 def _rows_of(part: dict[str, Any], spec: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the rows that a part of a chart draws."""
     while "data" not in part:
         part = part["layer"][0]
     return list(spec["datasets"][part["data"]["name"]])

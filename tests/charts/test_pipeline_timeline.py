@@ -22,7 +22,6 @@ def timeline(microbatches: int = 6, stages: int = 2) -> Timeline:
 
 
 def rows(chart: Any) -> list[dict[str, Any]]:
-    """Return the data of the bars."""
     (found,) = chart.to_dict()["datasets"].values()
     return list(found)
 

@@ -64,7 +64,6 @@ MAKERS: dict[str, Callable[[Runs], Any]] = {
 
 
 def scaling(runs: Runs) -> pd.DataFrame:
-    """Return the compared runs as if each had another number of ranks."""
     table = scaling_table(runs, compare(runs, "baseline"))
     table["world_size"] = [2, 4, 8, 8]
     return table
@@ -112,7 +111,6 @@ def test_the_slow_rank_stands_out(runs: Runs) -> None:
 
 
 def expert_loads(steps: int = 30) -> pd.DataFrame:
-    """Return steps in which the first of four experts takes ever more tokens."""
     loads = {0: 1 + np.arange(steps) / 30}
     loads |= dict.fromkeys((1, 2, 3), 1 - np.arange(steps) / 90)
     columns = {expert_column("language_module", number): load for number, load in loads.items()}

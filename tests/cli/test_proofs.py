@@ -28,7 +28,6 @@ NOT_REDUCED = next(fault for fault in FAULTS if fault.name == "gradients are not
 
 @pytest.fixture
 def on_engines(cluster: EngineCluster, monkeypatch: pytest.MonkeyPatch) -> EngineCluster:
-    """Have commands run on the engines of the tests."""
     monkeypatch.setattr(seams.ENGINE_CLUSTER, lambda *_, **__: nullcontext(cluster))
     return cluster
 

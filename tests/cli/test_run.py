@@ -114,7 +114,6 @@ def test_a_strict_sweep_runs_none(tmp_path: Path) -> None:
 
 @pytest.fixture
 def no_engines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fail if engines are started."""
 
     def start(*arguments: object, **options: object) -> None:
         raise AssertionError("engines were started")

@@ -16,7 +16,6 @@ Connection = tuple[socket.socket, socket.socket]
 
 @pytest.fixture
 def connections() -> Iterator[list[Connection]]:
-    """Two connections over the loopback, each with both of its ends."""
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         pairs = []

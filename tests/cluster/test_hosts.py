@@ -45,7 +45,6 @@ from tests.symptoms import acted_on_after
 
 @pytest.fixture(scope="module")
 def network() -> Iterator[tuple[str, list[Host]]]:
-    """The address of this machine, and two hosts."""
     skip_without_hosts()
     with network_of(["left", "right"]) as found:
         yield found
@@ -127,7 +126,6 @@ def of_two_replicas() -> ExperimentConfig:
 def run_and_count(
     hosts: EngineCluster, config: ExperimentConfig, ends: list[Host], directory: Path
 ) -> tuple[TrainingRun, list[int]]:
-    """Train, and return the run and the bytes that each host sent to the other."""
     left, right = ends
     hosts.form_world(ranks=range(4))
     with counted_cable(left, right) as counted:

@@ -53,7 +53,6 @@ def test_the_key_of_a_user_is_read_by_nobody_else(
 
 
 def _jobs(board: dist.Store, *keys: bytes) -> list[job.Job]:
-    """Return two ranks that have met."""
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor() as threads:
         patch.setattr(job, "open_session", lambda kernel: None)  # whose signals a main thread has
         made = [

@@ -90,7 +90,6 @@ def _apply(session: Session, door: zmq.Socket[bytes], cluster: Any, content: obj
 
 
 def _publish(session: Session, door: zmq.Socket[bytes], cluster: Any, content: object) -> None:
-    """Say to the client what an engine would say that computes for it."""
     parent = {"session": cluster.client.session.session, "msg_id": "none"}
     buffers = serialize_object({"samples": content})
     session.send(door, "data_message", content={}, parent=parent, buffers=buffers, ident=b"datapub")

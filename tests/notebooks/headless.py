@@ -50,12 +50,10 @@ def executed(file: Path, out: Path) -> tuple[Any, str, str]:
 
 
 def outputs_of(notebook: Any) -> list[Any]:
-    """Return the outputs of all cells."""
     return [output for cell in notebook.cells for output in cell.get("outputs", [])]
 
 
 def faults_of_charts(notebook: Any) -> list[str]:
-    """Return what is wrong with the charts that a notebook shows; empty if nothing is."""
     found = []
     for bundle in (output.get("data", {}) for output in outputs_of(notebook)):
         name = bundle.get("text/plain", "a chart")
@@ -67,7 +65,6 @@ def faults_of_charts(notebook: Any) -> list[str]:
 
 
 def insert_behind(notebook: Any, tag: str, source: str) -> None:
-    """Insert a cell behind the one cell that has a tag."""
     (place,) = [n for n, cell in enumerate(notebook.cells) if tag in cell.metadata.get("tags", [])]
     notebook.cells.insert(place + 1, nbformat.v4.new_code_cell(source))
 

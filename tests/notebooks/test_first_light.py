@@ -29,7 +29,6 @@ def test_a_notebook_is_committed_without_outputs(file: Path) -> None:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, str, str]:
-    """Execute a copy with fewer iterations; return the notebook, its page and what was told."""
     folder = tmp_path_factory.mktemp("first_light")
     (folder / "configs").symlink_to(NOTEBOOKS.parent / "configs")
     (folder / "notebooks").mkdir()
@@ -39,7 +38,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, str, str]:
 
 
 def _shortened(notebook: Any) -> Any:
-    """Put a cell that shortens the training behind the one that loads the config."""
     place = next(
         index
         for index, cell in enumerate(notebook.cells)

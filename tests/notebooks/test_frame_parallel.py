@@ -17,7 +17,6 @@ def _shortened(notebook: Any) -> None:
 
 
 def table(notebook: Any, source: str) -> list[str]:
-    """Return the rows of the table that a cell shows."""
     (cell,) = [one for one in notebook.cells if source in one.source]
     text: str = cell.outputs[-1].data["text/plain"]
     return text.splitlines()

@@ -11,7 +11,6 @@ from tests.notebooks.headless import faults_of_charts
 
 
 def showing(bundle: dict[str, Any]) -> Any:
-    """Return a notebook of which a cell shows something."""
     output = nbformat.v4.new_output("display_data", bundle)
     return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(outputs=[output])])
 

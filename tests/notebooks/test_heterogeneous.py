@@ -49,7 +49,6 @@ def test_three_modes_train_alike_and_leave_traces(tmp_path):
 
 
 def _predicted(notebook: Any) -> None:
-    """All three steps are predicted."""
     (table,) = [c for c in notebook.cells if c.source.startswith("def median_step")]
     rows = table.outputs[0].data["text/plain"].splitlines()[1:]
     assert [row.split()[0] for row in rows] == ["homogeneous", "colocated", "heterogeneous"]

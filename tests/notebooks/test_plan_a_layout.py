@@ -17,7 +17,6 @@ NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "00_plan_a_layout.ipynb"
 
 @pytest.fixture(scope="module")
 def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, str]:
-    """Execute a copy; return the notebook and its page."""
     folder = tmp_path_factory.mktemp("plan_a_layout")
     return executed(Path(shutil.copy(NOTEBOOK, folder)), folder / "out")[:2]
 

@@ -16,7 +16,6 @@ NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "06_predict_and_search.ipyn
 
 @pytest.fixture(scope="module")
 def searched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, str, str]:
-    """Execute the notebook; return it, its page and what was told."""
     return executed(NOTEBOOK, tmp_path_factory.mktemp("predict_and_search"))
 
 

@@ -17,13 +17,11 @@ def _shortened(notebook: Any) -> None:
 
 
 def shown(notebook: Any, source: str, mime: str) -> str:
-    """Return what a cell shows."""
     (cell,) = [one for one in notebook.cells if source in one.source and one.cell_type == "code"]
     return "".join(one.data.get(mime, "") for one in cell.outputs if "data" in one)
 
 
 def rows(notebook: Any, source: str) -> dict[str, list[float]]:
-    """Return the table that a cell shows: name -> values."""
     found = {}
     for line in shown(notebook, source, "text/html").split("<tr>")[1:]:
         (name,) = re.findall(r"<th>([^<]*)</th>\s*<td>", line) or [""]

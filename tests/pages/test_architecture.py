@@ -27,7 +27,6 @@ def wrong_rows(page: str) -> list[str]:
 
 
 def names_of(file: Path) -> set[str]:
-    """Return the names at the top of a file, and the methods of its classes."""
     if not file.exists():
         return set()
     if file.suffix != ".py":

@@ -30,7 +30,6 @@ CODE = re.compile(r"^```.*?^```|`[^`\n]+`", re.DOTALL | re.MULTILINE)
 
 
 def broken_links(page: Path, text: str) -> list[str]:
-    """Return the links of a page that lead nowhere."""
     return [link for link in LINK.findall(CODE.sub("", text)) if not leads_somewhere(page, link)]
 
 

@@ -52,7 +52,6 @@ def words(text: str) -> int:
 
 
 def long_cells(text: str) -> list[str]:
-    """Return the cells of tables that have too many words."""
     rows = re.findall(r"^\|(.+)\|$", text, re.MULTILINE)
     return [cell for row in rows for cell in row.split("|") if words(cell) > MOST_OF_A_CELL]
 

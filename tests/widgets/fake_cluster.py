@@ -109,7 +109,6 @@ class FakeCluster:
 
 
 def _tensors(rank):
-    """Return what every rank holds: numbers, inputs, and one tensor with NaN."""
     draw = np.random.default_rng(rank)
     hidden = draw.normal(size=(8, 64)).astype(np.float32)
     hidden[3, 5] = np.nan

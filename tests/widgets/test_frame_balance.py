@@ -17,7 +17,6 @@ from tests.widgets.planner_sessions import IMAGES, LANGUAGE, Driver
 
 
 def drive(view: FrameBalance, **message: Any) -> None:
-    """Send what the browser sends."""
     view._on_message(view, {"type": "frames", **message}, None)
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import gc
 import json
 import re
-import subprocess
-import sys
 import threading
 import time
 import weakref
@@ -472,7 +470,6 @@ def test_the_store_reads_only_columns_that_rows_have() -> None:
 
 
 def columns_asked(source: str) -> set[str]:
-    """Return the columns that a store reads by name."""
     return set(re.findall(r'\bat\("(\w+)"\)', source)) | set(
         re.findall(r'\breduced\([\w.]+, "(\w+)"\)', source)
     )
@@ -499,10 +496,3 @@ def test_the_queue_gives_every_row_once() -> None:
         queue.add(sample)
     assert queue.take()[0] == 0
     assert queue.take() == (4, [])
-
-
-def test_importing_needs_none_of_altair_torch_and_ipyparallel() -> None:
-    heavy = {"altair", "torch", "ipyparallel", "matplotlib", "scipy"}
-    code = "import sys; from mimokit_widgets import LiveMonitor; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert heavy & set(done.stdout.split()) == set()

@@ -68,7 +68,6 @@ def test_one_click_rights_it(path: str, text: str, label: str) -> None:
 
 
 def every_field() -> list[str]:
-    """Return the path of each field, as the browser names it."""
     sent = inputs()
     of_sizes = [LANGUAGE + each["key"] for name in ("sizes", "execution") for each in sent[name]]
     network = "model.module_architectures.images."

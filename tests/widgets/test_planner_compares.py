@@ -113,7 +113,6 @@ def check(driver: Driver) -> bool:
 
 
 def predicted(draft: Draft) -> tuple[Verdict, int, int]:
-    """Predict a draft without the planner's session."""
     from mimokit.config_files import config_from_mapping
 
     config = config_from_mapping(draft.content)

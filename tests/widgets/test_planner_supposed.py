@@ -24,7 +24,6 @@ SECONDS = 180
 
 
 def priced(**supposed: Any) -> dict[str, Any]:
-    """Return a shipped layout that says what predictions suppose."""
     return {**load_preset("llava_7b_colocated").to_mapping(), "prediction": supposed}
 
 

@@ -19,7 +19,6 @@ MANY = 200
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of 200 runs with the same files."""
     results = tmp_path_factory.mktemp("results")
     first = write_run(results / "run_000", Planted(iterations=11, warmup=2))
     for number in range(1, MANY):

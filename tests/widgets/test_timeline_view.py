@@ -21,7 +21,6 @@ PLAN = plan_layout(apart_config((1, 1, 4), (2, 2, 2), 4))
 
 
 def _trace() -> pd.DataFrame:
-    """Return a trace of what the plan says, with one transfer."""
     assert PLAN.pipeline is not None
     steps = planned_steps(PLAN.pipeline.timeline(), PLAN).assign(iteration=3)
     sent = pd.DataFrame([(0, 3, "send-forward", "images", 0, 1.0, 1.1)], columns=TRACE_COLUMNS)
