@@ -87,7 +87,7 @@ def mime_bundle(spec: dict[str, Any], **_: Any) -> dict[str, Any]:
 
 def bundle_of(chart: alt.TopLevelMixin) -> dict[str, Any]:
     """Return the MIME bundle of a chart, independent of the enabled renderer."""
-    return mime_bundle(chart.to_dict(validate=False))  # its parts were validated one by one
+    return mime_bundle(chart.to_dict())
 
 
 def theme() -> alt.theme.ThemeConfig:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import math
 import threading
 import weakref
@@ -23,12 +24,13 @@ from mimokit.cluster.calls import (
 )
 from mimokit.cluster.errors import ClusterError
 from mimokit.cluster.formation import Formation, in_use
+from mimokit.cluster.link import TaskEvents
 from mimokit.cluster.local.pool import LocalPool
 from mimokit.cluster.local.starting import StartOptions
 from mimokit.cluster.patience import slowdown
 from mimokit.cluster.pool import Engine, StartProgress, WeakListener
 from mimokit.cluster.remote import ConnectedPool, EnginePool, PoolPart, checked_slots
-from mimokit.cluster.run import ClusterRun, RankEvents
+from mimokit.cluster.run import ClusterRun
 from mimokit.cluster.run_record import last_record
 from mimokit.cluster.sample_log import Sample
 from mimokit.cluster.worker.task import RankTask
@@ -404,8 +406,10 @@ class EngineCluster:
         sources = cell_sources()
         for rank in run.ranks:
             task = RankTask(run.run_id, world.specs[rank], call, sources, run.record_folder)
+            told = (run.returned, run.received, run.printed)
+            events = TaskEvents(*(functools.partial(each, rank) for each in told))
             try:
-                self._pool.link.start(run.engine_id(rank), task, RankEvents(run, rank))
+                self._pool.link.start(run.engine_id(rank), task, events)
             except ClusterError:
                 run.lost(rank)
 

@@ -11,8 +11,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 import ipyparallel
 
@@ -22,9 +23,6 @@ from mimokit.cluster.sockets import name_sockets
 from mimokit.cluster.worker.sender import DATA_KEY
 from mimokit.cluster.worker.session import STACK_MESSAGE
 from mimokit.cluster.worker.stack import Place
-
-if TYPE_CHECKING:
-    from mimokit.cluster.run import RankEvents
 
 LOOK_SECONDS = 0.5
 """How often a call that waits looks whether waiting has become useless."""
@@ -46,8 +44,13 @@ By default it is 65,536, which grows for hundreds of runs.
 """
 
 
-TaskEvents: TypeAlias = "RankEvents | _Reply"
-"""Who hears of one task on one engine."""
+@dataclass(frozen=True)
+class TaskEvents:
+    """What is called, in the client's thread, as one task on one engine goes on."""
+
+    finished: Callable[[Any], None]
+    samples: Callable[[list[bytes]], None] = lambda batch: None
+    output: Callable[[str], None] = lambda text: None
 
 
 class EngineLink:
@@ -104,7 +107,7 @@ class EngineLink:
         """
         replies = [_Reply() for _ in engine_ids]
         for engine_id, reply in zip(engine_ids, replies, strict=True):
-            self.start(engine_id, task, reply)
+            self.start(engine_id, task, TaskEvents(reply.finish))
         deadline = time.monotonic() + timeout * slowdown()
         for engine_id, reply in zip(engine_ids, replies, strict=True):
             self._await(engine_id, reply, deadline, watch)
@@ -225,13 +228,7 @@ class _Reply:
         self.arrived = threading.Event()
         self._result: Any = None
 
-    def samples(self, batch: list[bytes]) -> None:
-        """Short tasks send none."""
-
-    def output(self, text: str) -> None:
-        """Short tasks print nothing."""
-
-    def finished(self, result: Any) -> None:
+    def finish(self, result: Any) -> None:
         self._result = result
         self.arrived.set()
 

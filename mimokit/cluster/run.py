@@ -315,23 +315,3 @@ class ClusterRun:
         except Exception as problem:
             return ClusterError(f"a result cannot be read here: {problem}")
         return None
-
-
-class RankEvents:
-    """Passes on what one rank sends during a run."""
-
-    def __init__(self, run: ClusterRun, rank: int) -> None:
-        self._run = run
-        self._rank = rank
-
-    def samples(self, batch: list[bytes]) -> None:
-        """Take samples as they arrive."""
-        self._run.received(self._rank, batch)
-
-    def output(self, text: str) -> None:
-        """Take what the rank printed."""
-        self._run.printed(self._rank, text)
-
-    def finished(self, result: Any) -> None:
-        """Take the rank's result."""
-        self._run.returned(self._rank, result)

@@ -13,7 +13,7 @@ from ipywidgets import HTML, Dropdown, HBox, VBox
 
 from mimokit import charts
 from mimokit.axes import LAYOUT_FIELDS, Axis
-from mimokit.charts._renderer import bundle_of
+from mimokit.charts._renderer import mime_bundle
 from mimokit.config import ConfigError
 from mimokit.planning.weights import WeightDirectory, WeightPlan, WeightPlanner, read_directory
 from mimokit.planning.weights.directory import refused
@@ -129,7 +129,8 @@ class WeightMap(VBox):  # type: ignore[misc]
         return WeightPlanner(self._stored, tensor, pipeline).plan()
 
     def _bundle(self) -> dict[str, Any]:
-        return bundle_of(charts.weight_map(self.plan))
+        # Its parts were validated as they were made: a redraw need not validate the whole again.
+        return mime_bundle(charts.weight_map(self.plan).to_dict(validate=False))
 
     def _ipython_display_(self) -> None:
         display(self._repr_mimebundle_(), raw=True)
