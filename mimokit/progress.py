@@ -53,7 +53,7 @@ def shown(text: str, total: float | None = None, wanted: bool = True) -> Iterato
         with bars(Console(stderr=True), transient=True) as display:
             yield _Shown(display, display.add_task(text, total=total))
     else:
-        yield _Silent()
+        yield SILENT
 
 
 def is_watched() -> bool:
@@ -126,3 +126,7 @@ class _Shown:
 
 class _Silent:
     def update(self, done: float | None = None, text: str | None = None) -> None: ...
+
+
+SILENT: Bar = _Silent()
+"""Shows nothing."""

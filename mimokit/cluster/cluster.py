@@ -9,7 +9,6 @@ import math
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -28,13 +27,14 @@ from mimokit.cluster.link import TaskEvents
 from mimokit.cluster.local.pool import LocalPool
 from mimokit.cluster.local.starting import StartOptions
 from mimokit.cluster.patience import slowdown
-from mimokit.cluster.pool import Engine, StartProgress, WeakListener
+from mimokit.cluster.pool import Engine, WeakListener
 from mimokit.cluster.remote import ConnectedPool, EnginePool, PoolPart, checked_slots
 from mimokit.cluster.run import ClusterRun
 from mimokit.cluster.run_record import last_record
 from mimokit.cluster.sample_log import Sample
 from mimokit.cluster.worker.task import RankTask
 from mimokit.cluster.world import World
+from mimokit.progress import shown
 from mimokit.units import counted
 
 DEFAULT_ENGINES = 8
@@ -81,9 +81,8 @@ class EngineCluster:
         remote = profile is not None or cluster_file is not None
         if remote and (stay or name is not None):
             raise ClusterError("a running cluster has its name and stays: leave out stay and name")
-        with closing(
-            StartProgress((n or (0 if remote else DEFAULT_ENGINES)) if progress else 0)
-        ) as bar:
+        total = n or (0 if remote else DEFAULT_ENGINES)
+        with shown("Starting engines", total, wanted=progress and total > 0) as bar:
             if remote:
                 self._take(ConnectedPool(n, profile, cluster_file, listener, bar), timeout)
             else:
@@ -111,7 +110,7 @@ class EngineCluster:
         """
         cluster = cls.__new__(cls)
         cluster._prepare(0.0)
-        pool = LocalPool.connect(name, WeakListener(cluster), StartProgress.none())
+        pool = LocalPool.connect(name, WeakListener(cluster))
         cluster._take(pool, pool.entry.timeout)
         cluster._formation.members.update(range(len(pool.engines)))
         cluster._adopt(pool.runs)

@@ -10,7 +10,6 @@ from typing import Any
 from mimokit.cluster.errors import STARTED_AGAIN
 from mimokit.cluster.link import EngineLink
 from mimokit.cluster.worker.stack import Place
-from mimokit.progress import shown
 
 
 @dataclass(frozen=True)
@@ -61,24 +60,3 @@ class WeakListener:
         """Pass on a failure."""
         if (listener := self._listener()) is not None:
             listener.hear_of_failure(reason)
-
-
-class StartProgress:
-    """Shows how many of `total` engines are there; silent where `total` is 0."""
-
-    def __init__(self, total: int) -> None:
-        self._context = shown("Starting engines", total, wanted=total > 0)
-        self._bar = self._context.__enter__()
-
-    @classmethod
-    def none(cls) -> StartProgress:
-        """A progress that shows nothing."""
-        return cls(0)
-
-    def show(self, count: int) -> None:
-        """Show that `count` engines are there."""
-        self._bar.update(count)
-
-    def close(self) -> None:
-        """Take the bar away."""
-        self._context.__exit__(None, None, None)

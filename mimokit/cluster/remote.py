@@ -18,7 +18,8 @@ from mimokit.cluster.errors import NEEDS_ANOTHER, ClusterError, EnginesMissing
 from mimokit.cluster.link import EngineLink
 from mimokit.cluster.local.pool import LocalPool
 from mimokit.cluster.patience import slowdown
-from mimokit.cluster.pool import Engine, Linked, StartProgress, WeakListener
+from mimokit.cluster.pool import Engine, Linked, WeakListener
+from mimokit.progress import Bar
 from mimokit.units import counted
 
 CONNECT_SECONDS = 30.0
@@ -35,7 +36,7 @@ class ConnectedPool(Linked):
         profile: str | None,
         cluster_file: str | Path | None,
         listener: WeakListener,
-        progress: StartProgress,
+        progress: Bar,
     ) -> None:
         self.link = EngineLink(_connect(profile, cluster_file))
         self._listener = listener
@@ -105,11 +106,11 @@ class ConnectedPool(Linked):
         """Disconnect; the engines go on."""
         self.link.close()
 
-    def _wait_for_engines(self, n: int | None, progress: StartProgress) -> list[int]:
+    def _wait_for_engines(self, n: int | None, progress: Bar) -> list[int]:
         deadline = time.monotonic() + CONNECT_SECONDS * slowdown()
         while True:
             there = self.link.live_ids()
-            progress.show(min(len(there), n or len(there)))
+            progress.update(min(len(there), n or len(there)))
             if len(there) >= (n or 1):
                 return sorted(there)[: n or len(there)]
             if time.monotonic() > deadline:

@@ -21,10 +21,11 @@ from mimokit.cluster.local.commands import connection_file
 from mimokit.cluster.local.entries import ClusterEntry, clear
 from mimokit.cluster.local.starting import StartOptions, called, start_server
 from mimokit.cluster.patience import slowdown
-from mimokit.cluster.pool import Engine, Linked, StartProgress, WeakListener
+from mimokit.cluster.pool import Engine, Linked, WeakListener
 from mimokit.cluster.process import StoppedProcesses
 from mimokit.cluster.symptoms import SYMPTOMS
 from mimokit.cluster.worker.stack import STACK_SIGNAL, within_run
+from mimokit.progress import SILENT, Bar
 
 START_SECONDS = 120.0
 STACK_SECONDS = 0.5
@@ -71,11 +72,7 @@ class LocalPool(Linked):
 
     @classmethod
     def start(
-        cls,
-        n: int,
-        options: StartOptions,
-        listener: WeakListener,
-        progress: StartProgress,
+        cls, n: int, options: StartOptions, listener: WeakListener, progress: Bar
     ) -> LocalPool:
         """Start engines.
 
@@ -91,7 +88,7 @@ class LocalPool(Linked):
         return pool
 
     @classmethod
-    def connect(cls, name: str, listener: WeakListener, progress: StartProgress) -> LocalPool:
+    def connect(cls, name: str, listener: WeakListener) -> LocalPool:
         """Return the engines of a cluster that stays.
 
         Raises:
@@ -102,10 +99,10 @@ class LocalPool(Linked):
         with pool._or_leave():
             pool._tell(command="take")
             pool._await_taken()
-            pool._connect(progress)
+            pool._connect(SILENT)
         return pool
 
-    def _connect(self, progress: StartProgress) -> None:
+    def _connect(self, progress: Bar) -> None:
         self.link = connect(
             connection_file(self.directory), START_SECONDS * slowdown(), self._check
         )
@@ -212,7 +209,7 @@ class LocalPool(Linked):
                 self._next_id += 1
         for slot in slots:
             self._tell(command="start", engine_id=self._slots[slot])
-        self._wait_registered([self._slots[slot] for slot in slots], StartProgress.none())
+        self._wait_registered([self._slots[slot] for slot in slots], SILENT)
 
     def close(self) -> None:
         """End every process, or leave them if the cluster stays; returns within 2 s."""
@@ -244,11 +241,11 @@ class LocalPool(Linked):
         if self._reader is not threading.current_thread():
             self._reader.join(0.5)
 
-    def _wait_registered(self, engine_ids: list[int], progress: StartProgress) -> None:
+    def _wait_registered(self, engine_ids: list[int], progress: Bar) -> None:
         began = time.monotonic()
         while True:
             there = set(self.link.live_ids()).intersection(engine_ids)
-            progress.show(len(there))
+            progress.update(len(there))
             if len(there) == len(engine_ids):
                 return
             self._check()

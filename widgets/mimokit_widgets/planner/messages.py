@@ -239,8 +239,8 @@ def _unpin(session: Session, message: Message) -> None:
         session.tab = "ranks"
 
 
-def _edited_by(edit: Callable[..., Draft], *keys: str) -> Callable[[Session, Message], Reply]:
-    def take(session: Session, message: Message) -> Reply:
+def _edited_by(edit: Callable[..., Draft], *keys: str) -> Callable[[Session, Message], None]:
+    def take(session: Session, message: Message) -> None:
         session.take(edit(session.draft, *(message[key] for key in keys)))
 
     return take

@@ -231,7 +231,7 @@ def _comparison(session: Session, state: dict[str, Any], valid: ValidLayout) -> 
         sides.append({"name": layout.config.name, "headline": title(layout.plan), "ranks": ranks})
         cells.append(coordinates)
     layouts = [each.layout for _, each in shown]
-    lines = compare([layout and (layout.config, layout.plan) for layout in layouts])
+    lines = compare([(layout.config, layout.plan) if layout else None for layout in layouts])
     verdicts = [session.verdicts.verdict_of(draft) for draft, _ in shown]
     alike = [not session.verdicts.unlike(draft, shown[0][0]) for draft, _ in shown]
     state["compare"] = {

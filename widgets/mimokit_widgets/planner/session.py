@@ -64,7 +64,7 @@ class Session:
     """
 
     def __init__(self, draft: Draft) -> None:
-        self.history = History(draft)
+        self.history: History = History(draft)
         self.valid: ValidLayout | None = None
         self.valid_draft: Draft | None = None
         self.problems: tuple[Problem, ...] = ()
@@ -84,7 +84,7 @@ class Session:
         self.by_node = False
         self.frames: FrameSession | None = None
         self._frames_of: LayoutPlan | None = None
-        self.search = BackgroundSearch()
+        self.search: BackgroundSearch = BackgroundSearch()
         self.search_gpus = ""
         self.loaded: tuple[Layout, Draft] | None = None
         self.edited: list[str] = []
