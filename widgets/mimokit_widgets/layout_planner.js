@@ -1,6 +1,6 @@
 // The browser's half of LayoutPlanner: draws what Python says and reports what the user does.
 
-import { button, choices, element, setAttribute, setText } from "mimokit/dom.js";
+import { button, choices, element, setAttribute, setText, vector } from "mimokit/dom.js";
 import { KernelLink } from "./views/kernel_link.js";
 import { Outbox } from "./views/outbox.js";
 import { FieldErrors } from "./views/planner_field_errors.js";
@@ -103,9 +103,7 @@ class Planner {
   }
 
   modules() {
-    this.graph = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-    this.graph.setAttribute("role", "img");
-    this.graph.setAttribute("class", "graph");
+    this.graph = vector("svg", { role: "img", class: "graph" });
     this.list = element("div", { class: "modules" });
     const head = element("div", { class: "row head", "aria-hidden": "true" },
       element("span", {}, "module"),

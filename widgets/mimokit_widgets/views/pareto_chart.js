@@ -1,9 +1,8 @@
 // Layouts as points, step time against memory; larger with more GPUs, with a separate shape for each mode.
 
-import { setAttribute } from "mimokit/dom.js";
+import { setAttribute, vector } from "mimokit/dom.js";
 import { Tip } from "mimokit/tip.js";
 
-const SVG_SPACE = "http://www.w3.org/2000/svg";
 const HEIGHT = 300;
 const AROUND = { left: 46, right: 18, top: 16, bottom: 40 };
 const SHAPES = {
@@ -12,20 +11,10 @@ const SHAPES = {
   heterogeneous: (r) => `M0,${-1.25 * r}L${1.25 * r},0L0,${1.25 * r}L${-1.25 * r},0z`,
 };
 
-function shape(tag, attributes = {}, ...children) {
-  const made = document.createElementNS(SVG_SPACE, tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (typeof value === "function") made.addEventListener(name, value);
-    else if (value !== null) made.setAttribute(name, value);
-  }
-  made.append(...children);
-  return made;
-}
-
 /** The sign of a mode, for legends and tables. */
 export function modeSign(name, color) {
-  const path = shape("path", { d: SHAPES[name](5), fill: color });
-  return shape("svg", { class: "sign-of-mode", viewBox: "-7 -7 14 14", "aria-hidden": "true" }, path);
+  const path = vector("path", { d: SHAPES[name](5), fill: color });
+  return vector("svg", { class: "sign-of-mode", viewBox: "-7 -7 14 14", "aria-hidden": "true" }, path);
 }
 
 /** Round numbers on a logarithmic axis: 1, 2 and 5 of every power of ten, or finer ones. */
@@ -52,7 +41,7 @@ export class ParetoChart {
   constructor(host, take, look) {
     this.take = take;
     this.look = look;
-    this.svg = shape("svg", { class: "pareto", role: "group", height: HEIGHT });
+    this.svg = vector("svg", { class: "pareto", role: "group", height: HEIGHT });
     host.append(this.svg);
     this.tip = new Tip(host);
     this.host = host;
@@ -84,7 +73,7 @@ export class ParetoChart {
     const y = (value) => bottom - (bottom - AROUND.top) * (value / top);
     const focused = this.svg.contains(document.activeElement);
     this.over = Object.fromEntries(["loaded", "looked"].map((what) =>
-      [what, shape("g", { class: `over ${what}`, "aria-hidden": "true" })]));
+      [what, vector("g", { class: `over ${what}`, "aria-hidden": "true" })]));
     this.svg.replaceChildren(...this.axes(x, y, [low, high], top, right, bottom),
       ...this.limit(y(limit), right), ...this.marks(x, y), ...Object.values(this.over));
     this.show(this.loaded ?? -1);
@@ -93,14 +82,14 @@ export class ParetoChart {
 
   axes(x, y, [low, high], top, right, bottom) {
     const made = [];
-    const text = (at, words, attributes) => shape("text", { ...at, ...attributes }, words);
+    const text = (at, words, attributes) => vector("text", { ...at, ...attributes }, words);
     for (const tick of ticksBetween(low, high)) {
-      made.push(shape("line", { class: "grid", x1: x(tick), x2: x(tick), y1: AROUND.top, y2: bottom }),
+      made.push(vector("line", { class: "grid", x1: x(tick), x2: x(tick), y1: AROUND.top, y2: bottom }),
         text({ x: x(tick), y: bottom + 15 }, secondsText(tick), { "text-anchor": "middle" }));
     }
     const step = [1, 2, 5, 10, 20, 50, 100, 200].find((each) => top / each <= 6) ?? 500;
     for (let tick = 0; tick <= top; tick += step) {
-      made.push(shape("line", { class: "grid", x1: AROUND.left, x2: right, y1: y(tick), y2: y(tick) }),
+      made.push(vector("line", { class: "grid", x1: AROUND.left, x2: right, y1: y(tick), y2: y(tick) }),
         text({ x: AROUND.left - 7, y: y(tick) }, String(tick),
           { "text-anchor": "end", "dominant-baseline": "central" }));
     }
@@ -117,8 +106,8 @@ export class ParetoChart {
 
   limit(y, right) {
     return [
-      shape("line", { class: "limit", "aria-hidden": "true", x1: AROUND.left, x2: right, y1: y, y2: y }),
-      shape("text", { "aria-hidden": "true", x: right, y: y - 5, "text-anchor": "end" },
+      vector("line", { class: "limit", "aria-hidden": "true", x1: AROUND.left, x2: right, y1: y, y2: y }),
+      vector("text", { "aria-hidden": "true", x: right, y: y - 5, "text-anchor": "end" },
         this.found.limit_text),
     ];
   }
@@ -134,17 +123,17 @@ export class ParetoChart {
     this.points = new Map(layouts.map((each, at) => {
       const r = radius(each.gpus);
       const color = colors.get(each.mode);
-      const mark = shape("path", { class: "mark", d: SHAPES[each.mode](r), stroke: color,
+      const mark = vector("path", { class: "mark", d: SHAPES[each.mode](r), stroke: color,
         fill: each.on_front ? color : "var(--paper)" });
-      const ring = shape("circle", { class: "ring", r: r + 4.5 });
+      const ring = vector("circle", { class: "ring", r: r + 4.5 });
       const words = `${at === 0 ? "Best. " : ""}${each.words}`;
-      const point = shape("g", { class: at === 0 ? "point best" : "point", role: "button",
+      const point = vector("g", { class: at === 0 ? "point best" : "point", role: "button",
         tabindex: at === this.current ? 0 : -1, "data-index": at, "aria-label": words,
         transform: `translate(${x(each.seconds)} ${y(each.memory)})`,
         click: () => this.take(at), keydown: (event) => this.key(event, at),
         focus: () => this.focus(at), blur: () => this.look(null),
         pointerenter: () => this.look(at), pointerleave: () => this.look(null),
-      }, shape("circle", { class: "reach", r: Math.max(r + 3, 9) }), ring, mark);
+      }, vector("circle", { class: "reach", r: Math.max(r + 3, 9) }), ring, mark);
       return [at, point];
     }));
     // Small ones above large ones, so that each can be clicked; the best above all.

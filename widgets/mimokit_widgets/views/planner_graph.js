@@ -1,16 +1,9 @@
 // Who feeds whom, as a small picture.
 
-import { setAttribute } from "mimokit/dom.js";
+import { setAttribute, vector } from "mimokit/dom.js";
 
 const HIGH = 24;
 const GAP = { x: 46, y: 8 };
-
-function svg(tag, attributes, text) {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  if (text !== undefined) made.textContent = text;
-  return made;
-}
 
 const wide = (name) => 18 + 7 * Math.min(name.length, 22);
 
@@ -46,8 +39,8 @@ export function drawGraph(host, layers, modules) {
 function box(name, { x, y, width }, color) {
   const shown = name.length > 22 ? `${name.slice(0, 21)}…` : name;
   return [
-    svg("rect", { x, y, width, height: HIGH, rx: 5, class: "box", stroke: color ?? "#888" }),
-    svg("text", { x: x + width / 2, y: y + HIGH / 2, class: "boxed" }, shown),
+    vector("rect", { x, y, width, height: HIGH, rx: 5, class: "box", stroke: color ?? "#888" }),
+    vector("text", { x: x + width / 2, y: y + HIGH / 2, class: "boxed" }, shown),
   ];
 }
 
@@ -56,5 +49,5 @@ function arrow(from, to) {
   const [x2, y2] = [to.x - 2, to.y + HIGH / 2];
   const path = `M${x1},${y1} C${x1 + GAP.x / 2},${y1} ${x2 - GAP.x / 2},${y2} ${x2 - 4},${y2} ` +
     `m-4,-4 l7,4 l-7,4`;
-  return svg("path", { d: path, class: "arrow" });
+  return vector("path", { d: path, class: "arrow" });
 }
