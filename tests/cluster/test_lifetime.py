@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import ipyparallel
@@ -30,6 +29,7 @@ from tests.cluster.functions import (
     train_until_stopped,
 )
 from tests.cluster.test_streaming import wait_for_samples
+from tests.waiting import wait_until
 
 PATIENCE = 180.0
 """Seconds that processes may take to end on a busy machine."""
@@ -135,7 +135,7 @@ def test_a_process_that_all_engines_need_is_stopped_or_dies_in_a_run(
         process = server if victim == "engine server" else controller
         told = rf"{victim.split()[-1]} \(process {process.pid}\) was stopped .* told to go on"
         with pytest.warns(RuntimeWarning, match=told):
-            assert _goes_on_when_stopped(process)
+            _stop_until_told_to_go_on(process)
         assert not run.done
         process.kill()
         sentence = f"the {victim} has died: close this cluster and start another"
@@ -239,13 +239,7 @@ def gone_within(pids: set[int], seconds: float) -> bool:
     return True
 
 
-def _goes_on_when_stopped(process: psutil.Process) -> bool:
+def _stop_until_told_to_go_on(process: psutil.Process) -> None:
     process.suspend()
-    return _comes(lambda: is_stopped(process.pid)) and _comes(lambda: not is_stopped(process.pid))
-
-
-def _comes(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + PATIENCE
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return condition()
+    wait_until(lambda: is_stopped(process.pid))
+    wait_until(lambda: not is_stopped(process.pid))

@@ -9,6 +9,7 @@ import pytest
 import mimokit.cluster
 from mimokit.cluster import ClusterRun, EngineCluster, Sample
 from tests.cluster.functions import emit_many, train_until_stopped
+from tests.waiting import wait_until
 
 
 def test_every_sample_comes_in_order(cluster: EngineCluster) -> None:
@@ -80,8 +81,5 @@ def test_outside_a_cluster_nothing_happens() -> None:
     assert mimokit.cluster.should_stop() is False
 
 
-def wait_for_samples(run: ClusterRun, count: int, timeout: float = 180.0) -> None:
-    deadline = time.monotonic() + timeout
-    while len(run.samples) < count:
-        assert time.monotonic() < deadline, f"{len(run.samples)} samples"
-        time.sleep(0.02)
+def wait_for_samples(run: ClusterRun, count: int) -> None:
+    wait_until(lambda: len(run.samples) >= count)

@@ -8,7 +8,7 @@ import re
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from mimokit_widgets.notebooks.page import external_references
 from tests import seams
 from tests.charts.fakes import samples
 from tests.layouts import digits_config
+from tests.waiting import wait_until
 from tests.widgets.fake_run import FakeRun
 
 Messages = list[dict[str, Any]]
@@ -45,6 +46,26 @@ def messages(monkeypatch: pytest.MonkeyPatch) -> Messages:
     sent: Messages = []
     monkeypatch.setattr(LiveMonitor, "send", lambda self, content, *_: sent.append(content))
     return sent
+
+
+@pytest.fixture
+def run() -> FakeRun:
+    return FakeRun()
+
+
+@pytest.fixture
+def monitor(run: FakeRun, messages: Messages) -> Iterator[LiveMonitor]:
+    monitor = LiveMonitor(run)
+    yield monitor
+    run.end()
+    monitor.wait()
+
+
+def page_that_stays(run: FakeRun, monitor: LiveMonitor) -> str:
+    run.end()
+    monitor.wait()
+    assert monitor._picture is not None
+    return str(monitor._picture["text/html"])
 
 
 @pytest.fixture
@@ -79,9 +100,9 @@ def test_every_sample_is_sent_once_and_in_order(messages: Messages) -> None:
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_samples_of_many_threads_all_arrive(messages: Messages) -> None:
-    run = FakeRun()
-    monitor = LiveMonitor(run)
+def test_samples_of_many_threads_all_arrive(
+    run: FakeRun, monitor: LiveMonitor, messages: Messages
+) -> None:
     made = samples(iterations=100)
     threads = [threading.Thread(target=run.give, args=(made[part::4],)) for part in range(4)]
     for thread in threads:
@@ -117,10 +138,13 @@ def test_a_view_opened_late_gets_the_whole_history() -> None:
     ],
 )  # fmt: skip
 def test_how_a_run_ended_is_said_in_one_sentence_with_its_picture(
-    messages: Messages, iterations: int, ended: str | None, status: str, sentence: str
+    run: FakeRun,
+    monitor: LiveMonitor,
+    iterations: int,
+    ended: str | None,
+    status: str,
+    sentence: str,
 ) -> None:
-    run = FakeRun()
-    monitor = LiveMonitor(run)
     run.give(samples(iterations=iterations) if iterations else [])
     if ended in ("stop", "abort"):
         for _ in range(2):
@@ -150,31 +174,25 @@ def test_a_monitor_does_not_keep_a_run_that_is_over(messages: Messages) -> None:
     assert kept() is None
 
 
-def test_wrong_parameters_and_restarts_are_said_while_the_run_goes_on(messages: Messages) -> None:
-    run = FakeRun()
-    monitor = LiveMonitor(run)
+def test_wrong_parameters_and_restarts_are_said_while_the_run_goes_on(
+    run: FakeRun, monitor: LiveMonitor
+) -> None:
     run.give(samples(iterations=2))
     run.restarts = (Restart(2, 0, "rank <1> was killed by SIGKILL", 1.5),)
     run.wrong = ("Ranks 0 and 1 have different bits of a.b, which must be alike.",)
     run.give(samples(iterations=5)[16:])
-    deadline = time.monotonic() + 60
-    while not (monitor.health and monitor.restarts):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: monitor.health and monitor.restarts)
     assert monitor.status == "training"
-    run.end()
-    monitor.wait()
+    page = page_that_stays(run, monitor)
     assert monitor.health == run.wrong[0]
-    assert monitor._picture is not None
-    page = monitor._picture["text/html"]
     assert run.wrong[0] in page
     shown = {"step": 2, "resumed": 0, "cause": "rank <1> was killed by SIGKILL"}
     assert remembered_state(page)["restarts"] == monitor.restarts == [shown]
 
 
-def test_a_run_without_performance_monitor_still_shows_its_loss(messages: Messages) -> None:
-    run = FakeRun()
-    monitor = LiveMonitor(run)
+def test_a_run_without_performance_monitor_still_shows_its_loss(
+    run: FakeRun, monitor: LiveMonitor
+) -> None:
     run.give(
         [
             StepSample(one.iteration, rank=one.rank, time=one.time, loss=one.loss)
@@ -190,14 +208,12 @@ def test_a_run_without_performance_monitor_still_shows_its_loss(messages: Messag
 
 
 def test_a_picture_that_cannot_be_drawn_does_not_hide_how_the_run_ended(
-    messages: Messages, monkeypatch: pytest.MonkeyPatch
+    run: FakeRun, monitor: LiveMonitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> dict[str, Any]:
         raise ValueError("no ink")
 
     monkeypatch.setattr(seams.FINAL_PICTURE, broken)
-    run = FakeRun()
-    monitor = LiveMonitor(run)
     run.end(RuntimeError("Rank 1 died."))
     monitor.wait()
     assert monitor._picture == {
@@ -206,9 +222,7 @@ def test_a_picture_that_cannot_be_drawn_does_not_hide_how_the_run_ended(
     }
 
 
-def test_marks_are_sorted_and_lie_within_the_run(messages: Messages) -> None:
-    run = FakeRun()
-    monitor = LiveMonitor(run)
+def test_marks_are_sorted_and_lie_within_the_run(monitor: LiveMonitor) -> None:
     for iteration in (30, 7, 30):
         monitor.mark(iteration)
     assert monitor.marks == [7, 30]
@@ -216,8 +230,6 @@ def test_marks_are_sorted_and_lie_within_the_run(messages: Messages) -> None:
         monitor.mark(40)
     with pytest.raises(traitlets.TraitError):
         monitor.marks = ["seven"]
-    run.end()
-    monitor.wait()
 
 
 def remembered_state(page: str) -> dict[str, Any]:
@@ -228,15 +240,12 @@ def remembered_state(page: str) -> dict[str, Any]:
     return state
 
 
-def test_the_page_that_stays_holds_every_row_and_asks_for_nothing(messages: Messages) -> None:
-    run = FakeRun()
-    monitor = LiveMonitor(run)
+def test_the_page_that_stays_holds_every_row_and_asks_for_nothing(
+    run: FakeRun, monitor: LiveMonitor
+) -> None:
     run.give(samples())
     monitor.mark(12)
-    run.end()
-    monitor.wait()
-    assert monitor._picture is not None
-    page = monitor._picture["text/html"]
+    page = page_that_stays(run, monitor)
     state = remembered_state(page)
     assert state["_history"] == monitor._rows.history()
     assert (state["status"], state["marks"]) == ("finished", [12])
@@ -244,15 +253,13 @@ def test_the_page_that_stays_holds_every_row_and_asks_for_nothing(messages: Mess
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_page_in_the_middle_of_a_run_says_where_it_was(messages: Messages) -> None:
-    run = FakeRun()
-    monitor = LiveMonitor(run)
+def test_a_page_in_the_middle_of_a_run_says_where_it_was(
+    run: FakeRun, monitor: LiveMonitor
+) -> None:
     run.give(samples(iterations=11))
     memory = monitor._memory()
     assert memory["text/plain"] == "Training: 11 of 40 iterations when this was saved."
     assert len(remembered_state(memory["text/html"])["_history"]["rows"]) == 11 * 8 + 1
-    run.end()
-    monitor.wait()
 
 
 def test_nothing_in_a_run_can_end_the_script_that_holds_it() -> None:
@@ -286,28 +293,19 @@ def test_a_long_run_is_thinned_by_whole_iterations() -> None:
     assert (whole.kept.last, whole.kept.seconds) == (thin.kept.last, thin.kept.seconds)
 
 
-def test_a_page_of_a_long_run_says_that_it_is_thinned(messages: Messages) -> None:
-    run = FakeRun()
-    monitor = LiveMonitor(run)
+def test_a_page_of_a_long_run_says_that_it_is_thinned(run: FakeRun, monitor: LiveMonitor) -> None:
     monitor._rows.kept = KeptSamples(most=100)
     run.give(samples())
-    run.end()
-    monitor.wait()
-    assert monitor._picture is not None
-    history = remembered_state(monitor._picture["text/html"])["_history"]
+    history = remembered_state(page_that_stays(run, monitor))["_history"]
     assert (history["count"], history["every"]) == (324, 4)
     assert monitor.sentence.startswith("40 iterations in ")
 
 
-def test_a_gap_is_healed_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = FakeRun()
-    monitor = LiveMonitor(run)
+def test_a_gap_is_healed_on_request(monitor: LiveMonitor, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[str] = []
     monkeypatch.setattr(monitor, "send_state", lambda key=None: sent.append(key))
     monitor._on_message(monitor, {"type": "resync"}, [])
     assert sent == ["_history"]
-    run.end()
-    monitor.wait()
 
 
 def test_history_is_sent_again_only_when_it_has_doubled(
@@ -376,8 +374,7 @@ def _record(lengths: list[int], monitor: LiveMonitor) -> Callable[[str], None]:
         (3, "homogeneous on 3 ranks, 3 replicas of 1 rank with fedavg"),
     ],
 )
-def test_the_layout_in_words_counts_replicas(replicas: int, words: str) -> None:
-    run = FakeRun()
+def test_the_layout_in_words_counts_replicas(run: FakeRun, replicas: int, words: str) -> None:
     config = digits_config()
     config.strategy = StrategyConfig(name="fedavg", replicas=replicas)
     run.plan = mimokit.plan(config)
@@ -385,8 +382,7 @@ def test_the_layout_in_words_counts_replicas(replicas: int, words: str) -> None:
     assert LiveMonitor(run)._layout_in_words.split(":")[0] == words
 
 
-def test_the_layout_in_words_has_every_size_that_takes_ranks() -> None:
-    run = FakeRun()
+def test_the_layout_in_words_has_every_size_that_takes_ranks(run: FakeRun) -> None:
     run.plan = mimokit.plan("preset:llava_7b_heterogeneous")
     run.end()
     assert LiveMonitor(run)._layout_in_words == (
@@ -395,10 +391,7 @@ def test_the_layout_in_words_has_every_size_that_takes_ranks() -> None:
 
 
 def test_state_that_the_browser_needs() -> None:
-    run = FakeRun()
-    run.end()
-    monitor = LiveMonitor(run)
-    monitor.wait()
+    monitor = ended_monitor()
     assert monitor.total_iterations == 40
     assert [module["name"] for module in monitor._modules] == ["images", "language_module"]
     assert monitor._layout_in_words == (
@@ -418,11 +411,9 @@ def test_state_that_the_browser_needs() -> None:
 
 
 def test_the_predicted_step_is_known_where_there_is_hardware() -> None:
+    assert ended_monitor()._planned is None
     run: Any = FakeRun()
     run.end()
-    without = LiveMonitor(run)
-    without.wait()
-    assert without._planned is None
     run.config = mimokit.load_experiment_config("preset:llava_7b_colocated")
     monitor = LiveMonitor(run, hardware="h100")
     monitor.wait()

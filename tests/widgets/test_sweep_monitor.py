@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +15,7 @@ from mimokit_widgets import SweepMonitor
 from mimokit_widgets.notebooks.page import external_references
 from mimokit_widgets.view_models.sweep_rows import Medians
 from tests.analysis.planted_runs import Planted, write_run
+from tests.waiting import wait_until
 from tests.widgets.fake_sweep import FakeSweep, sweep_in_progress
 
 if TYPE_CHECKING:
@@ -25,14 +24,6 @@ if TYPE_CHECKING:
 
     def _fits(run: SweepRun) -> Sweep:
         return run
-
-
-def eventually(holds: Callable[[], bool]) -> bool:
-    for _ in range(9000):
-        if holds():
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def rows_of(monitor: SweepMonitor) -> dict[str, dict[str, Any]]:
@@ -115,9 +106,7 @@ def test_the_head_counts_and_the_bar_fills(sweep: FakeSweep) -> None:
 def test_it_follows_a_sweep_to_its_end(sweep: FakeSweep) -> None:
     monitor = SweepMonitor(sweep)
     sweep.change("heterogeneous", iteration=20)
-    assert eventually(
-        lambda: rows_of(monitor)["heterogeneous"]["cells"]["iterations"] == "20 of 30"
-    )
+    wait_until(lambda: rows_of(monitor)["heterogeneous"]["cells"]["iterations"] == "20 of 30")
     sweep.change("heterogeneous", status="completed", iteration=30)
     sweep.change("last", status="stopped")
     sweep.end()
