@@ -117,9 +117,9 @@ def lines(column: str) -> alt.Y:
     return alt.Y(f"{column}:O", title=None, axis=labels)
 
 
-def named_rows(column: str, names: Sequence[str], most_pixels: int = 320) -> alt.Y:
+def named_rows(column: str, names: Sequence[str]) -> alt.Y:
     """Return the vertical axis with one line per name, in this order."""
-    return alt.Y(f"{column}:N", title=None, sort=names, axis=alt.Axis(labelLimit=most_pixels))
+    return alt.Y(f"{column}:N", title=None, sort=names, axis=alt.Axis(labelLimit=320))
 
 
 def stacked(

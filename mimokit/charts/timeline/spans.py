@@ -129,18 +129,14 @@ def of_prediction(timeline: PredictedTimeline) -> TimelineGroup:
     return TimelineGroup("predicted", timeline.lanes, tuple(spans))
 
 
-def of_plan(plan: LayoutPlan, timeline: Timeline | None = None) -> TimelineGroup:
-    """Return the order of the plan on its clock, or on another one.
-
-    Args:
-        timeline: of the pipeline with other times; None: that of the plan.
-    """
+def of_plan(plan: LayoutPlan) -> TimelineGroup:
+    """Return the order of the plan on its clock."""
     pipeline = plan.pipeline
     if pipeline is None:
         return _of_ticks(plan)
     ends, lanes = _ends(plan, [ranks[0] for ranks in pipeline.ranks]), []
     spans: list[TimelineSpan] = []
-    clock = pipeline.timeline() if timeline is None else timeline
+    clock = pipeline.timeline()
     for worker, stages in enumerate(pipeline.graph.workers):
         ranks = pipeline.ranks[stages[0]]
         module = pipeline.graph.stages[stages[0]].module
