@@ -16,8 +16,6 @@ from mimokit.config import (
 )
 from mimokit.config.user_code import ForwardStep, OwnLoss, OwnModule, UserCode, checked_code
 from mimokit.experiment import on_rank
-from mimokit.experiment.culprit.explain import STEPS as FEW_STEPS
-from mimokit.experiment.culprit.explain import Side, explain_side
 from mimokit.experiment.prepare import Config, check_room, placed, prepared
 from mimokit.experiment.reference import decoders_of, for_verification, plan_of_one, single_rank
 from mimokit.experiment.verification_report import (
@@ -152,7 +150,6 @@ def verify(
     modules: Mapping[str, OwnModule] | None = None,
     loss_func: OwnLoss | None = None,
     forward_step: ForwardStep | None = None,
-    explain: bool = False,
 ) -> VerificationReport:
     """Train a layout and the one-process oracle from the same seed on the same global batches.
 
@@ -164,13 +161,11 @@ def verify(
         oracle: of the same model, global batches and data, for at least `steps` steps; computed
             if None. All layouts of a model can share one.
         modules, loss_func, forward_step: as for `train`.
-        explain: compare tensor by tensor as well, and name the first that differs; see `explain`.
 
     Raises:
         ConfigError: the config is wrong or cannot run.
         RankError: a rank fails.
-        ValueError: the oracle is of another model, batch or data, or has too few steps; or a
-            strategy between replicas is to be explained.
+        ValueError: the oracle is of another model, batch or data, or has too few steps.
     """
     layout = for_verification(prepared(config))
     check_runnable(layout)
@@ -194,12 +189,7 @@ def verify(
             on_rank.compare_rank, plan, layout, expected, code, world_size=plan.world_size
         )
     report = _report(layout, plan, oracle, expected, by_rank, tolerance)
-    if report.is_near:
-        report = _with_rounding(report, cluster, oracle, expected)
-    if explain:
-        side = Side(layout.name, layout, code)
-        report = replace(report, explanation=explain_side(cluster, side, min(steps, FEW_STEPS)))
-    return report
+    return _with_rounding(report, cluster, oracle, expected) if report.is_near else report
 
 
 def _report(

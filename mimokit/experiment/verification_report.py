@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from mimokit.experiment.culprit.report import CulpritReport
 from mimokit.experiment.yardstick import MOST_NOISE, Yardstick
 from mimokit.planning.expert_choices import Rerouted
 from mimokit.tables import Report, Section
@@ -64,7 +63,6 @@ class VerificationReport(Report):
             where a difference is above the tolerance, by less than `MOST_ROUNDED` times.
         weight_rounding: the same for the weights after the step.
         yardstick: of a layout in fewer bits than fp32, what it is judged by; None: the tolerance.
-        explanation: tensor by tensor; None: it was not asked for.
     """
 
     name: str
@@ -84,7 +82,6 @@ class VerificationReport(Report):
     gradient_rounding: tuple[dict[str, float], ...] = ()
     weight_rounding: tuple[dict[str, float], ...] = ()
     yardstick: Yardstick | None = None
-    explanation: CulpritReport | None = None
 
     @property
     def loss_differences(self) -> tuple[float, ...]:
@@ -173,12 +170,8 @@ class VerificationReport(Report):
             f"Adam epsilon {self.adam_epsilon:.0e}).{self._where()}{self._lost()}{self._rounded()}"
             f"{self._noisy()}"
             f"{self._rerouted()}"
-            f"{self._large()}{self._unproved()}{self._explained()}"
+            f"{self._large()}{self._unproved()}"
         )
-
-    def _explained(self) -> str:
-        """Return the sentence about the first tensor that differs, where tensors were compared."""
-        return "" if self.explanation is None else f" {self.explanation.verdict}"
 
     def _judged_by(self) -> str:
         if self.yardstick is None:
@@ -297,7 +290,6 @@ class VerificationReport(Report):
             "gradient_differences": list(self.gradient_differences),
             "weight_differences": list(self.weight_differences),
             "worst_parameters": self.worst_parameters,
-            "explanation": None if self.explanation is None else self.explanation.to_json(),
         }
 
     def section(self) -> Section:

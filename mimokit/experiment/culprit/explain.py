@@ -12,7 +12,14 @@ from mimokit.cluster import EngineCluster
 from mimokit.config import ExperimentConfig, check_runnable
 from mimokit.config.graph import topological_order
 from mimokit.config.runtime import AS_DRAWN
-from mimokit.config.user_code import NO_CODE, UserCode, checked_code
+from mimokit.config.user_code import (
+    NO_CODE,
+    ForwardStep,
+    OwnLoss,
+    OwnModule,
+    UserCode,
+    checked_code,
+)
 from mimokit.experiment import on_rank
 from mimokit.experiment.culprit.first import (
     ALLOWED,
@@ -83,7 +90,9 @@ class Reference:
 
     def is_for(self, config: Config, steps: int, data: DataSource | None = None) -> bool:
         """Whether one process computes the same for a layout, and recorded what it computes."""
-        side = _side(config, data)
+        return self._is_for(_side(config, data), steps)
+
+    def _is_for(self, side: Side, steps: int) -> bool:
         if side.in_row and not self.side.in_row:
             return False
         own, other = self.side.config, side.config
@@ -133,6 +142,9 @@ def explain(
     against: Config | None = None,
     steps: int = STEPS,
     reference: Reference | None = None,
+    modules: Mapping[str, OwnModule] | None = None,
+    loss_func: OwnLoss | None = None,
+    forward_step: ForwardStep | None = None,
 ) -> CulpritReport:
     """Compare a layout with one process, or with another layout, tensor by tensor.
 
@@ -144,6 +156,7 @@ def explain(
         data: makes the samples, as for `verify`.
         against: another layout of the same model; None: one process.
         reference: of the same model and data; computed if None.
+        modules, loss_func, forward_step: as for `train`.
 
     Raises:
         ConfigError: a config is wrong or cannot run.
@@ -151,8 +164,9 @@ def explain(
             layout has a strategy between replicas, or reads samples in another order.
         RankError: a rank fails.
     """
-    layout = _side(config, data)
-    other = None if against is None else _side(against, data)
+    code = modules, loss_func, forward_step
+    layout = _side(config, data, *code)
+    other = None if against is None else _side(against, data, *code)
     for side in (layout, other):
         if side is not None:
             check_room(side.config, len(cluster))
@@ -161,7 +175,7 @@ def explain(
     if reference is None:
         of = other if other is not None and other.in_row else layout
         reference = _reference(cluster, of, steps)
-    if not reference.is_for(config, steps, data):
+    if not reference._is_for(layout, steps):
         raise ValueError(
             f"The reference differs from {layout.name!r} in its model, global batches, runtime "
             "settings, data or steps; compute one with compute_reference."
@@ -169,17 +183,17 @@ def explain(
     return _Comparison(cluster, layout, other, reference).explanation()
 
 
-def explain_side(cluster: EngineCluster, side: Side, steps: int = STEPS) -> CulpritReport:
-    """Compare a layout that was checked, with the code of the user that it runs."""
-    _reject_other_samples(side.config)
-    return _Comparison(cluster, side, None, _reference(cluster, side, steps)).explanation()
-
-
-def _side(config: Config, data: DataSource | None) -> Side:
+def _side(
+    config: Config,
+    data: DataSource | None,
+    modules: Mapping[str, OwnModule] | None = None,
+    loss_func: OwnLoss | None = None,
+    forward_step: ForwardStep | None = None,
+) -> Side:
     layout = for_verification(prepared(config))
     check_runnable(layout)
     _reject_other_samples(layout)
-    return Side(layout.name, layout, checked_code(layout, data=data))
+    return Side(layout.name, layout, checked_code(layout, modules, loss_func, forward_step, data))
 
 
 def _reject_other_samples(layout: ExperimentConfig) -> None:
