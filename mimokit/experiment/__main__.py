@@ -58,7 +58,6 @@ class _Driver:
         self._following: Following | None = None
 
     def run(self) -> int:
-        """Drive and work; return the exit status."""
         actions = {signal.SIGINT: self._interrupt, signal.SIGTERM: self._terminate}
         for number, action in actions.items():
             # A handler must take no lock that the interrupted code may hold.

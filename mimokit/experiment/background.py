@@ -172,7 +172,6 @@ class BackgroundRun(ABC, Generic[Result]):
             self._taken.notify_all()
 
     def _say_unwritten(self, error: OSError) -> None:
-        """Say once that rows cannot be written; they are kept, and written when they can be."""
         if self._unwritten:
             return
         self._unwritten = True

@@ -78,7 +78,6 @@ def calibrate(
 
 
 def _trained(cluster: EngineCluster, tell: Callable[[str], None]) -> Iterator[StepTime]:
-    """Yield the steps of small trainings on some of the engines, and on all of them."""
     for training in trainings(len(cluster)):
         tell(f"calibrating: {counted(training.ranks, 'rank')} that train, {training}")
         config, world = config_of(training), training.ranks

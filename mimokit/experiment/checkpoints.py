@@ -190,7 +190,6 @@ def _begun(run: Path) -> tuple[str, int]:
 
 
 def _named(results: Path) -> Path | None:
-    """Return the folder of checkpoints that the config of a run names."""
     config = results / RunFile.CONFIG
     try:
         read_text_file(config)

@@ -343,7 +343,6 @@ def _newest_left(folder: Path) -> Checkpoint | None:
 
 
 def _set_aside(step: int, directory: Path, why: str) -> bool:
-    """Rename a damaged checkpoint, and say why; return whether it could be renamed."""
     aside = directory.with_name(f"damaged-{directory.name}-{time.time_ns()}")
     try:
         directory.rename(aside)
@@ -372,7 +371,6 @@ class _Heard:
         self._last: dict[tuple[object, ...], int] = {}
 
     def is_new(self, sample: Sample) -> bool:
-        """Return whether a sample has not come before; from now on it has."""
         if not isinstance(sample, _OF_AN_ITERATION):
             return True  # said once in each attempt, or under a name that no other attempt uses
         task = sample.task if isinstance(sample, EvaluationSample) else None

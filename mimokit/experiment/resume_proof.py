@@ -153,7 +153,6 @@ def _changed(config: ExperimentConfig, **values: object) -> ExperimentConfig:
 def _of_each_replica(
     before: Sequence[RankRecord], after: Sequence[RankRecord], tolerance: float, replicas: int
 ) -> Iterator[str]:
-    """Yield what was lost of each replica, whose layouts are the same if there are several."""
     for replica in range(replicas):
         own, now = (_ranks_of(records, replica, replicas) for records in (before, after))
         named = f"Replica {replica}: " if replicas > 1 else ""
@@ -220,7 +219,6 @@ def _path(key: tuple[str, str, str]) -> str:
 
 
 def _wholes(records: Iterable[StateRecord]) -> _Tensors:
-    """Return the whole tensors that the first of all ranks with each shard have."""
     wholes: _Tensors = {}
     for record in records:
         for key, held in record.shards.items():
@@ -254,7 +252,6 @@ def _and(keys: Sequence[object]) -> str:
 
 
 def _tensor_differences(wholes: _Tensors, after: Sequence[StateRecord]) -> Iterator[str]:
-    """Yield what became of tensors that are not as they were, and one tensor of which it did."""
     there = {key for record in after for key in record.shards}
     became: dict[str, list[tuple[str, str, str]]] = defaultdict(list)
     for key in sorted(wholes.keys() - there):
@@ -270,7 +267,6 @@ def _tensor_differences(wholes: _Tensors, after: Sequence[StateRecord]) -> Itera
 
 
 def _change(whole: np.ndarray | None, values: np.ndarray, shard: Any) -> str:
-    """Return what became of a shard; nothing if it is as it was."""
     if whole is None:
         return "was not saved, and is there"
     expected = shard.of(whole)
@@ -294,7 +290,6 @@ def _in_bf16(values: np.ndarray) -> np.ndarray:
 
 
 def _has_rows_of(whole: np.ndarray, values: np.ndarray) -> bool:
-    """Return whether every entry is some entry of the whole."""
     return bool(np.isin(values, whole).all())
 
 
@@ -327,6 +322,5 @@ def _sample_differences(before: Sequence[RankRecord], after: Sequence[RankRecord
 
 
 def _samples(records: Sequence[RankRecord]) -> list[list[int]]:
-    """Return by step the samples that all ranks together read."""
     steps = zip(*(record.samples for record in records), strict=True)
     return [sorted({index for rank in step for index in rank}) for step in steps]

@@ -132,7 +132,6 @@ def state_table(
 
 
 def _waits_for(plan: LayoutPlan, rank: int, step: PlannedStep, coming: Tick) -> str:
-    """Name the ranks that send what a rank will receive, else those whose turn it is."""
     crossings = planned_crossings(plan, Tick(0.0, {rank: step}))
     givers = sorted({crossing.source_rank for crossing, sent in crossings if not sent})
     if givers:

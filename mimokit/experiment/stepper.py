@@ -248,7 +248,6 @@ class Stepper(StepMoves):
     # Implementation.
 
     def _do_until(self, number: int) -> None:
-        """Do the steps up to a number that have not been done."""
         first = len(self._taken)
         missing = number + 1 - first
         if missing > 0:
@@ -272,11 +271,6 @@ class Stepper(StepMoves):
         return snapshot_of(self.plan, len(self.clock), self._tick(number), records, self._sent, ask)
 
     def _looked_at(self, rank: int) -> StepSnapshot:
-        """Return the current step.
-
-        Raises:
-            StepperError: there is none, or no such rank.
-        """
         snapshot = self.now
         if snapshot is None:
             raise StepperError("No step has been done yet; next() does the first.")

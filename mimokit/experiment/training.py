@@ -291,7 +291,6 @@ def _supervised(
 
 
 def _begun(writer: RunWriter, run: RunOnRanks, directory: Path) -> RunWriter:
-    """Write the first files of a run; abort it if that fails."""
     try:
         writer.begin()
     except OSError as error:

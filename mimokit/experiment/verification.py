@@ -200,7 +200,6 @@ def _report(
     by_rank: list[list[StepDifference]],
     tolerance: float,
 ) -> VerificationReport:
-    """Return what the ranks of a layout found."""
     steps = range(len(expected[0]))
     of_all = [step for replica in expected for step in replica]
     pairs = [_worst_losses(plan, by_rank, expected, step) for step in steps]
@@ -245,7 +244,6 @@ def _with_rounding(
     oracle: Oracle,
     expected: list[list[OracleStep]],
 ) -> VerificationReport:
-    """Return a report with what rounding does to one process, which a layout may differ by."""
     again = plan_of_one(oracle.config), oracle.config
     how = oracle.decoders, oracle.code
     if report.yardstick is not None:
@@ -268,7 +266,6 @@ def _with_rounding(
 
 
 def _unproved(modules: Iterable[str], expected: Sequence[OracleStep]) -> Iterator[tuple[str, str]]:
-    """Yield modules whose gradients say nothing in any step of any replica, and why."""
     for name in modules:
         gradients = [one for step in expected for one in step.gradients[name].values()]
         if any(one.any() for one in gradients):
@@ -285,7 +282,6 @@ def _worst_losses(
     expected: list[list[OracleStep]],
     step: int,
 ) -> tuple[float, float]:
-    """Return the loss of a replica and that of its oracle where they differ most."""
     ranks = [0] if plan.replicas is None else range(0, plan.world_size, plan.replicas.layout_ranks)
     pairs = [
         (by_rank[rank][step].loss, theirs[step].loss)
@@ -311,7 +307,6 @@ def _worst(differences: list[dict[str, float]]) -> dict[str, float]:
 
 
 def _worst_parameters(by_rank: list[list[StepDifference]]) -> dict[str, str]:
-    """Return the parameter of every module that differs most, where any does."""
     worst: dict[str, tuple[float, str]] = {}
     for step in (step for steps in by_rank for step in steps):
         for module, parameter in step.parameters.items():

@@ -131,7 +131,6 @@ class VerificationReport(Report):
 
     @property
     def _worst(self) -> tuple[float, float, float]:
-        """The largest differences of loss, gradients and weights."""
         return self.max_loss_difference, self.max_gradient_difference, self.max_weight_difference
 
     @property
@@ -186,7 +185,6 @@ class VerificationReport(Report):
         return "computes what one process computes"
 
     def _lost(self) -> str:
-        """Return a sentence about the first loss that is not finite."""
         for step, pair in enumerate(zip(self.losses, self.oracle_losses, strict=True), 1):
             if not all(map(math.isfinite, pair)):
                 return (
@@ -196,7 +194,6 @@ class VerificationReport(Report):
         return ""
 
     def _rounded(self) -> str:
-        """Return a sentence about the largest difference that rounding explains, or does not."""
         above = list(self._above())
         if not self.gradient_rounding or not above:
             return ""
@@ -211,7 +208,6 @@ class VerificationReport(Report):
         )
 
     def _noisy(self) -> str:
-        """Return a sentence about a precision in which one process differs too much from fp32."""
         if self.yardstick is None or self.yardstick.proves:
             return ""
         return (
@@ -221,7 +217,6 @@ class VerificationReport(Report):
         )
 
     def _large(self) -> str:
-        """Return a sentence about gradients that are not clipped to 1."""
         own = ADAM_EPSILON if self.yardstick is None else NOISY_ADAM_EPSILON
         if self.adam_epsilon <= own:
             return ""
@@ -232,7 +227,6 @@ class VerificationReport(Report):
         )
 
     def _unproved(self) -> str:
-        """Return a sentence per module of which only the loss was compared, or nothing."""
         sentences = (
             f" Nothing was proved for the {what} of module {module!r}: {why}."
             for module, why in self.unproved.items()
@@ -241,7 +235,6 @@ class VerificationReport(Report):
         return "".join(sentences)
 
     def _rerouted(self) -> str:
-        """Return a sentence about the experts that tokens visit in one process and here."""
         found = self.rerouted
         of_all = f"of {counted(found.choices, 'choice')} of experts"
         wrong = (
@@ -255,7 +248,6 @@ class VerificationReport(Report):
         return (wrong if found.wrong else "") + (taken if found.taken else "")
 
     def _where(self) -> str:
-        """Return a sentence about the parameter that differs most, of a layout that failed."""
         if self.passed or not self.worst_parameters:
             return ""
         module = max(self.worst_parameters, key=self._difference_of)

@@ -107,7 +107,6 @@ def advise(
 
 
 def _obstacle(weights: WeightDirectory, size: int, gpus: int) -> str | None:
-    """Return why a size cannot be taken."""
     if gpus % size:
         return f"tensor_parallel {size} does not divide the {counted(gpus, 'GPU')}"
     return obstacle(weights, size)
@@ -127,7 +126,6 @@ def _advised(model: Model, hardware: Hardware, size: int, gpus: int, seq: int) -
 
 
 def _choice(sizes: list[AdvisedSize], hardware: Hardware, gpus: int) -> tuple[int | None, str]:
-    """Return the fastest size that fits, and why."""
     room = bytes_text(int(hardware.memory_bytes))
     fitting = [size for size in sizes if size.fits]
     if not fitting:

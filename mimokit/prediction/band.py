@@ -89,7 +89,6 @@ def band_of(model: LanguageModel, system: System) -> tuple[float, tuple[str, ...
 
 
 def _unlike(model: LanguageModel, system: System) -> str:
-    """Return a sentence about what was never fitted, empty if something like it was."""
     net, gpu = model.net, system.hardware.name
     words = gpu.upper().replace("-", " ").split()
     table = _DENSE if net.moe is None else _EXPERTS

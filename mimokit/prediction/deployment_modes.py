@@ -117,7 +117,6 @@ def _encoder_bytes(
     encoders: Sequence[EncoderCost],
     at_once: Numbers | None = None,
 ) -> Numbers:
-    """Return the bytes of all encoders on a rank that has them next to the language model."""
     return sum(
         (each.memory(encoder_alive(mode, language, each, encoders, at_once)) for each in encoders),
         np.float64(0),

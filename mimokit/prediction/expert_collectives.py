@@ -71,7 +71,6 @@ def expert_reductions(network: ModuleArchitecture, ranks: ModuleRanks, layers: i
 
 
 def _losses(network: ModuleArchitecture, ranks: ModuleRanks) -> int:
-    """Return how often they meet for the auxiliary loss of a layer."""
     kind = network.moe_router_load_balancing_type or "aux_loss"
     if not network.moe_aux_loss_coeff or kind == "none":
         return 0
@@ -84,5 +83,4 @@ def has_experts(ranks: ModuleRanks, axes: tuple[Axis, ...]) -> bool:
 
 
 def _has_tensors(ranks: ModuleRanks, axes: tuple[Axis, ...]) -> bool:
-    """Whether groups over the axes are those of tensor parallelism."""
     return ranks.size_of(*axes) == ranks.tensor_parallel

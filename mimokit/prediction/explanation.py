@@ -189,7 +189,6 @@ def _bridge_rows(
     workload: Workload,
     system: System,
 ) -> Iterator[WorkRow]:
-    """Yield the moves of a module's outputs to each of those that it feeds."""
     for receiver in layout.topology[sender.name]:
         sizes = layout.modules[receiver]
         bridge, count = bridge_term(layout, sender, sizes, workload, system)
@@ -285,7 +284,6 @@ def _once(
     step: ModuleStep,
     busiest: StageTime,
 ) -> Iterator[WorkRow]:
-    """Yield what lies outside layers: sends, waiting, gradients between replicas, optimizer."""
     message = boundary_message(module, sizes, inputs, system)
     if float(step.pipeline) > 0:
         hop = added(
@@ -332,7 +330,6 @@ def _between_replicas(
 def _passes(
     terms: LayerTerms, inputs: ModuleInput, system: System, count: float, again: Again
 ) -> Iterator[tuple[str, float, tuple[Term, ...]]]:
-    """Yield the passes of layers: forward or backward, how many layers, and their terms."""
     forward = (*terms.forward, host_term(terms.forward, terms, system))
     yield "forward", count, forward
     if not inputs.trained and not inputs.passes_gradient:
@@ -351,7 +348,6 @@ def _again(term: Term) -> Term:
 
 
 def _busiest(step: ModuleStep, pipeline: int) -> tuple[int, StageTime]:
-    """Return the stage that takes longest, and its time for one micro-batch."""
     numbered = ((pipeline - 1, 2), (0, 0), (min(1, pipeline - 1), 1))
     stage, place = max(numbered, key=lambda pair: float(step.stages[pair[1]].total))
     return stage, step.stages[place]
@@ -378,7 +374,6 @@ def _row(module: str, way: str, term: Term, count: float) -> WorkRow:
 
 
 def _merged(pieces: Iterable[TimePiece]) -> Iterator[WorkPiece]:
-    """Yield the pieces of a term; messages of one kind are one."""
     amounts: dict[tuple[float, str, str], float] = {}
     for piece in pieces:
         key = (float(np.asarray(piece.each)), piece.unit, piece.basis)

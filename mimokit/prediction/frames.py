@@ -56,7 +56,6 @@ def timed(
 
 
 def _task(config: ExperimentConfig, world_size: int) -> PredictionTask:
-    """Return the task of a config that has been checked; see `task_of`."""
     section, workload = section_of(config), workload_of_config(config, world_size)
     hardware = chosen_hardware(None, None, section)
     model = model_of_config(config.model, config.name)
@@ -100,7 +99,6 @@ def frame_seconds(task: PredictionTask, batch: BatchFrames) -> tuple[float, floa
 
 
 def _seconds(task: PredictionTask, encoder: str, frames: float) -> float:
-    """Return the seconds of a micro-batch in which each replica of an encoder has some frames."""
     branch, sizes, workload = _branch(task, encoder), task.layout.modules[encoder], task.workload
     seen = EncoderInput(workload.input_of(branch).length, frames / float(sizes.micro_batch))
     even = replace(workload, inputs={**workload.inputs, encoder: seen})
@@ -130,7 +128,6 @@ def _links(
 
 
 def _link(hardware: Hardware, batch: BatchFrames) -> tuple[float, float]:
-    """Return bytes per second and latency between the replicas: within a domain, or beyond."""
     first, last = batch.ranks[0][0], batch.ranks[-1][0]
     if first // hardware.domain_ranks == last // hardware.domain_ranks:
         link, share = hardware.domain, hardware.efficiency.links

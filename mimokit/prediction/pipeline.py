@@ -143,7 +143,6 @@ def timed_pipeline(
 def _program(
     layout: Layout, language: LanguageCost, encoders: list[EncoderCost], workload: Workload
 ) -> tuple[StageGraph, Order]:
-    """Return the stages of a layout, and the order in which they work."""
     branches = [] if layout.mode == "homogeneous" else [encoder.name for encoder in encoders]
     decoders = [decoder.name for decoder in language.decoders]
     sizes = {name: layout.modules[name] for name in (*branches, layout.language, *decoders)}

@@ -136,7 +136,6 @@ def predict_task(task: PredictionTask) -> Prediction:
 
 
 def _dollars(task: PredictionTask, seconds: float) -> float | None:
-    """Return the price of a million tokens, None without a price."""
     if task.price_per_gpu_hour is None:
         return None
     hours = seconds * task.layout.gpus / 3600
@@ -215,7 +214,6 @@ def _parts(language: LanguageCost, cost: LayoutCost, seconds: float) -> dict[str
 def _memory_table(
     task: PredictionTask, language: LanguageCost, encoders: list[EncoderCost]
 ) -> Mapping[str, tuple[MemoryLine, ...]]:
-    """Return module -> lines of the rank with the most memory, encoders first."""
     layout, workload, storage = task.layout, task.workload, task.system.storage
     lines: dict[str, tuple[MemoryLine, ...]] = {}
     encoder_bytes = 0.0

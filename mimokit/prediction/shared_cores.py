@@ -59,7 +59,6 @@ def _cpu_seconds(
     workload: Workload,
     system: System,
 ) -> Iterator[Numbers]:
-    """Yield the CPU seconds of all ranks in each module, and in moves between modules."""
     for line in (language, *language.decoders):
         sizes, passes = line.sizes, line.micro_batches * line.slowest_and_once[1]
         yield sizes.ranks_per_stage * (passes + sizes.pipeline * line.update)
@@ -78,5 +77,4 @@ def _cpu_seconds(
 
 
 def _sends(each: Numbers, micro_batches: Numbers, stages: Numbers) -> Numbers:
-    """Return the CPU seconds of sending and receiving outputs and gradients between stages."""
     return 4 * each * micro_batches * (stages - 1)

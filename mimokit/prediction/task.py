@@ -96,7 +96,6 @@ def task_of(
 
 
 def _linked_replicas(config: ExperimentConfig, world_size: int | None) -> ReplicaPlan | None:
-    """Return the replicas of an experiment that describes the links between them."""
     if config.strategy is None or config.strategy.network is None:
         return None
     return plan_checked(config, world_size).replicas
@@ -192,7 +191,6 @@ def layout_of_config(config: ExperimentConfig, world_size: int | None = None) ->
 
 
 def _unpredicted(model: MimoParallelismConfig) -> Iterator[Problem]:
-    """Yield decoders of images and of sound."""
     for name in model.reconstructing_names:
         sentence = (
             f"Module '{name}': it makes images or sound, which is planned and run but not "
@@ -234,7 +232,6 @@ def workload_of_config(config: ExperimentConfig, world_size: int | None = None) 
 
 
 def _input(config: ExperimentConfig, name: str, samples: int) -> EncoderInput:
-    """Return the inputs of an encoder; the prediction section goes before the data section."""
     geometry = geometry_of(config.model.get_architecture(name))
     tokens = config.tokens_of(name)
     inputs = None if config.prediction is None else config.prediction.inputs

@@ -121,7 +121,6 @@ def task_timeline(task: PredictionTask) -> PredictedTimeline | None:
 def _passes(
     task: PredictionTask, language: LanguageCost, encoders: list[EncoderCost]
 ) -> tuple[tuple[str, ...], tuple[Block, ...]]:
-    """Return the lanes, and all forward and backward passes of a pipeline, starting at 0."""
     layout = task.layout
     timed = timed_pipeline(layout, language, encoders, task.workload, task.system)
     timeline = timed.timeline()
@@ -131,7 +130,6 @@ def _passes(
 
 
 def _chunks(timeline: Timeline) -> Iterator[Block]:
-    """Yield the passes of pipelines of which some are interleaved."""
     graph = timeline.schedule.graph
     for stage, micro_batch, kind, start, stop in _computations(timeline):
         lane = graph.worker_of[stage]
@@ -163,7 +161,6 @@ Phase = tuple[str | None, BlockKind, float]
 def _phases(
     encoders: list[EncoderCost], language: LanguageCost, workload: Workload, system: System
 ) -> tuple[tuple[Phase, ...], tuple[Phase, ...]]:
-    """Return the phases of encoders on shared ranks before the language model, and after it."""
     before: list[Phase] = []
     after: list[Phase] = []
     for cost in encoders:

@@ -122,7 +122,6 @@ def _joined(kind: str, flows: list[Flow]) -> Flow:
 
 
 def _ring(kind: str, groups: Ranks, sent: float) -> Flow:
-    """Return the flow in which every member of every group sends to the next."""
     return _pairs(kind, groups.reshape(-1), np.roll(groups, -1, axis=1).reshape(-1), sent)
 
 
@@ -164,7 +163,6 @@ def _columns(transfer: Any) -> tuple[int, int, int, int]:
 
 
 def _within(route: Route, count: int) -> Iterator[Flow]:
-    """Yield the flows within groups that broadcast, or gather, what their ranks have received."""
     if not route.groups:
         return
     groups = np.array(route.groups, dtype=np.int64)

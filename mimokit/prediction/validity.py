@@ -164,7 +164,6 @@ def broken_pairs(
 
 
 def _pairs_of_others(layout: Layout) -> Iterator[tuple[str, str]]:
-    """Yield modules beside the language module that hand over samples, or read them together."""
     if layout.mode == "colocated":  # every rank reads its samples once for all of its modules
         yield from itertools.combinations(layout.others, 2)
     for name in layout.others if layout.mode == "heterogeneous" else ():
@@ -213,7 +212,6 @@ def _widths_on_ranks(branch: EncoderBranch) -> tuple[int, ...]:
 
 
 def _most_inner_layers(model: Model) -> int:
-    """Return the inner layers of an encoder whose rows the first layers of a model add."""
     branches = model.branches if isinstance(model, MultimodalModel) else ()
     return max((branch.projector.copies for branch in branches), default=0)
 
@@ -250,7 +248,6 @@ def check_price(price: float | None) -> None:
 
 
 def _on_shared_ranks(layout: Layout) -> Iterator[Problem]:
-    """Yield the adapters and decoders of a layout whose modules share their ranks."""
     for name in dict.fromkeys(itertools.chain.from_iterable(layout.feeds.values())):
         if layout.mode != "heterogeneous" and name != layout.language:
             yield _layout_problem(name, f"{APART}, and the layout is {layout.mode}")

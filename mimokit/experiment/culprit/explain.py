@@ -263,7 +263,6 @@ class _Comparison:
     reference: Reference
 
     def explanation(self) -> CulpritReport:
-        """Compare all seams; look at the first that differs."""
         alone, plan = self.reference.recording, self.layout.plan(self.cluster)
         expected = joined(
             {0: alone} if self.other is None else self._ranks(self.other, self.reference.steps)
@@ -296,7 +295,6 @@ class _Comparison:
     def _looked_at(
         self, first: Measured, order: Order, plan: LayoutPlan, code: Mapping[tuple[str, str], str]
     ) -> Divergence:
-        """Run both again to look at a seam as a whole."""
         seam = first.seam
         steps = seam.step + 1
         before_it = replace(seam, step=seam.step - 1)
@@ -361,7 +359,6 @@ def _narrowed(
 
 
 def _allowed_times(config: ExperimentConfig) -> float:
-    """Return how many times its spread a tensor of a model may differ by."""
     networks = config.model.module_architectures.values()
     routed = any(network.num_moe_experts is not None for network in networks)
     return ALLOWED_WITH_EXPERTS if routed else ALLOWED
@@ -372,12 +369,10 @@ def _by_name(seam: Seam) -> tuple[int, int, str, str]:
 
 
 def _in_order(plan: LayoutPlan) -> list[str]:
-    """Return the modules in the order of their forward passes."""
     return list(topological_order(plan.topology))
 
 
 def _same(one: Recording, again: Recording) -> bool:
-    """Whether two runs of one process recorded the same numbers."""
     return all(
         (values == other).all()
         for seam, record in again.sketches.items()

@@ -108,7 +108,6 @@ class Order:
 
 
 def _is_layer(module: str, key: tuple[str, str, SeamPhase] | None) -> bool:
-    """Whether a tensor is the gradient that a layer of a module gives to its input."""
     if key is None or key[0] != module or key[2] != SeamPhase.BACKWARD:
         return False
     return key[1].rpartition("layers.")[2].isdigit()

@@ -92,7 +92,6 @@ def _patterns(
 
 
 def _copies(whole: Array, parts: Sequence[OnRank], what: str, within: float) -> Iterator[str]:
-    """Yield how copies of the same part differ from each other."""
     groups: dict[tuple[str, bytes, bytes], list[OnRank]] = {}
     for part in parts:
         groups.setdefault((part.share, part.rows.tobytes(), part.columns.tobytes()), []).append(
@@ -129,7 +128,6 @@ def _distinct(group: Sequence[OnRank], within: float) -> list[OnRank]:
 
 
 def _places(whole: Array, parts: Sequence[OnRank], within: float) -> Iterator[str]:
-    """Yield which rank holds the part of another."""
     for part, other in itertools.permutations(parts, 2):
         if part.values.shape != other.values.shape:
             continue
@@ -148,7 +146,6 @@ def _shifts(found: Floats, right: Floats, within: float) -> Iterator[str]:
 
 
 def _named(factor: float, sizes: Mapping[str, int], within: float) -> str:
-    """Return which sizes are such a factor, or its inverse."""
     words = [
         words
         for name, size in sizes.items()

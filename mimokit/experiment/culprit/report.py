@@ -193,7 +193,6 @@ class CulpritReport(Report):
         )
 
     def _left_out(self) -> str:
-        """Return a sentence about what was not compared."""
         if not self.not_compared:
             return ""
         names = list(dict.fromkeys(words_of(seam) for seam in self.not_compared))

@@ -64,7 +64,6 @@ def on_rank(whole: Array, rank: int, piece: SeamPiece) -> OnRank | None:
 
 
 def _pairs(of: Array | SeamPiece) -> list[tuple[int, int]]:
-    """Return sample and place in it of every row."""
     return list(zip(of.samples.tolist(), of.rows.tolist(), strict=True))
 
 

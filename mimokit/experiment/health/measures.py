@@ -126,7 +126,6 @@ def _of_rank(rank: int, steps: Sequence[StepSample]) -> RankMeasures:
 
 
 def _spreads(ranks: Sequence[RankMeasures], plan: LayoutPlan) -> Iterator[Spread]:
-    """Yield the spread over ranks of every set with the same stages of the same modules."""
     layout, alike = plan.of_replica(0), defaultdict(list)
     for measures in ranks:
         place = measures.rank % layout.world_size

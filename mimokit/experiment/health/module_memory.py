@@ -87,7 +87,6 @@ def predicted_memory(config: ExperimentConfig) -> Predicted:
 
 
 def _fused_modules(config: ExperimentConfig) -> frozenset[str]:
-    """Return the modules whose attention keeps no scores."""
     model, plan = config.model, plan_layout(config)
     networks = {name: model.get_architecture(name) for name in plan.executions}
     return frozenset(

@@ -101,7 +101,6 @@ def _of_generators(ranks: Sequence[HealthSample], plan: LayoutPlan) -> Iterator[
 
 
 def _of_regions(ranks: Sequence[HealthSample], plan: LayoutPlan) -> Iterator[str]:
-    """Yield tensor parallel ranks with the same random state inside their regions."""
     for module, sample, first in _pairs(ranks, plan, lambda module: module.groups("tp")):
         state = sample.states_inside.get(module)
         if state is not None and state == first.states_inside.get(module):
@@ -113,7 +112,6 @@ def _of_regions(ranks: Sequence[HealthSample], plan: LayoutPlan) -> Iterator[str
 
 
 def _of_replicas(ranks: Sequence[HealthSample], plan: LayoutPlan) -> Iterator[str]:
-    """Yield replicas of a module with different random states inside its regions."""
     for module, sample, first in _pairs(ranks, plan, lambda module: module.groups("cp", "dp")):
         if sample.states_inside.get(module) != first.states_inside.get(module):
             yield (
@@ -124,7 +122,6 @@ def _of_replicas(ranks: Sequence[HealthSample], plan: LayoutPlan) -> Iterator[st
 
 
 def _of_groups(ranks: Sequence[HealthSample], planned: Planned) -> Iterator[str]:
-    """Yield ranks that had other collectives than are planned."""
     for sample in ranks:
         for module, span in planned.get(sample.rank, {}).items():
             count = sample.collectives.get(module)
@@ -140,7 +137,6 @@ def _pairs(
     plan: LayoutPlan,
     groups: Callable[[ModuleRanks], Sequence[Sequence[int]]],
 ) -> Iterator[tuple[str, HealthSample, HealthSample]]:
-    """Yield (module, rank, first rank of its group), for groups of every replica of the layout."""
     by_rank = {sample.rank: sample for sample in ranks}
     layout = plan.of_replica(0)
     for start in range(0, plan.world_size, layout.world_size):

@@ -181,7 +181,6 @@ class RunHealth(Report):
         ]  # fmt: skip
 
     def _collectives(self, sample: HealthSample) -> str:
-        """Return the collectives counted of those planned, of all tensor parallel groups."""
         planned = self.planned.get(sample.rank)
         counted = f"{sum(sample.collectives.values()):,}"
         if planned is None:
@@ -275,7 +274,6 @@ class HealthRecord:
 
     @cached_property
     def _planned(self) -> Planned:
-        """The collectives of ranks without a module of the user."""
         config, layout = self._config, self._plan.of_replica(0)
         if (self._code.forward_step or config.runtime.forward_step) is not None:
             return {}

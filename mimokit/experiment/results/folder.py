@@ -166,7 +166,6 @@ def _locked(path: Path) -> int | None:
 
 
 def _started(path: Path) -> str:
-    """Return when the run in a folder began, as the name of a folder."""
     with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
         info = read_json(path / RunFile.INFO)
         begun = info.get("started") or info.get("finished")
@@ -177,7 +176,6 @@ def _started(path: Path) -> str:
 
 @contextlib.contextmanager
 def _refused(directory: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn errors of the operating system into a `ConfigError`."""
     try:
         yield
     except ConfigError:

@@ -98,7 +98,6 @@ def _modules(config: ExperimentConfig, plan: LayoutPlan) -> dict[str, Any]:
 
 
 def _machines(facts: Sequence[RankFacts]) -> dict[str, Any]:
-    """Return hosts, the hardware of the first rank, and the slowest rank's peak."""
     ordered = sorted(facts, key=lambda rank: rank.rank)
     if not ordered:
         return {"hosts": [], "hardware": None, "peak_flops_per_sec": None}

@@ -106,19 +106,15 @@ _ENDED_WELL = ("completed", "stopped")
 
 
 class _ScalarLogger(ABC):
-    """Logs rows as tagged scalars."""
-
     _modules: tuple[str, ...]
 
     @abstractmethod
     def _log(self, tagged: Iterable[tuple[str, float]], row: Mapping[str, Any]) -> None: ...
 
     def step(self, row: Row) -> None:
-        """Log an iteration."""
         self._log(scalars(row, self._modules), row)
 
     def evaluation(self, row: Mapping[str, Any]) -> None:
-        """Log an evaluation."""
         self._log(evaluation_scalars(row), row)
 
 

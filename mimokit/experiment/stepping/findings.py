@@ -74,7 +74,6 @@ class _Transfer:
 
     @property
     def module(self) -> str:
-        """The module of the rank that it is about."""
         return self.source if self.sent != self.backward else self.destination
 
     @property
@@ -125,7 +124,6 @@ def _with_how(
 
 
 def _pieces_of(transfer: _Transfer, pieces: Sequence[SeenCrossing]) -> list[Crossing]:
-    """Return what belongs to a transfer, in the order of the samples."""
     crossings = {
         piece.crossing
         for piece in pieces
@@ -157,7 +155,6 @@ def _finding(
     rows: Mapping[Piece, PieceRows | None],
     wrong: tuple[Crossing, ...],
 ) -> TransferFinding | None:
-    """Return what came instead; None if the rows are not known."""
     given = _known(rows, crossings, sent=True)
     taken = _known(rows, crossings, sent=transfer.sent)
     if not given or not taken:
@@ -192,7 +189,6 @@ def _known(
 def _right(
     transfer: _Transfer, crossings: Sequence[Crossing], given: Sequence[PieceRows]
 ) -> tuple[Floats | None, RowSource | None]:
-    """Return the right rows, and what they are cut from."""
     if transfer.sent or len(given) == 1:
         first, last = given[0], given[-1]
         held = first.held
@@ -216,7 +212,6 @@ def _named(source: RowSource, transfer: _Transfer, crossings: Sequence[Crossing]
 
 
 def _joined(parts: Sequence[Floats]) -> Floats | None:
-    """Return rows one below the other; None if they do not fit together."""
     if len({part.shape[1:] for part in parts}) != 1:
         return None
     return np.concatenate(parts) if len(parts) > 1 else parts[0]

@@ -75,7 +75,6 @@ def _from_elsewhere(right: Floats, came: Floats, source: RowSource) -> str:
 
 
 def _place_of(came: Floats, rows: Floats) -> int | None:
-    """Return where rows lie next to each other among others."""
     if came.shape[1:] != rows.shape[1:] or not len(came):
         return None
     same = (rows == came[0]).reshape(len(rows), -1).all(1)
@@ -86,14 +85,12 @@ def _place_of(came: Floats, rows: Floats) -> int | None:
 
 
 def _rolls(right: Floats, came: Floats) -> list[int]:
-    """Return by how many rows they are rolled, if they are."""
     same = (right == came[0]).reshape(len(right), -1).all(1)
     distances = [int(-place % len(right)) for place in np.flatnonzero(same)]
     return [n for n in distances if n and np.array_equal(np.roll(right, n, 0), came)]
 
 
 def _mixed(right: Floats, came: Floats, source: RowSource) -> str:
-    """Return that each row that came is one of the source, in another order."""
     place = {row.tobytes(): number for number, row in reversed(list(enumerate(source.rows)))}
     places = [place.get(row.tobytes()) for row in came]
     if any(number is None for number in places):
@@ -111,7 +108,6 @@ def _mixed(right: Floats, came: Floats, source: RowSource) -> str:
 
 
 def _changed(right: Floats, came: Floats, source: RowSource) -> str:
-    """Return how the numbers of the right rows have changed."""
     factor = factor_of(came, right)
     if factor is not None and abs(factor - 1) > CLOSE:
         return "its sign is turned" if abs(factor + 1) < 1e-9 else f"it is scaled by {factor:.4g}"
@@ -136,7 +132,6 @@ def _changed(right: Floats, came: Floats, source: RowSource) -> str:
 
 
 def _looks_rounded(right: Floats, came: Floats) -> bool:
-    """Return whether each number differs by little of itself."""
     return bool((np.abs(came - right) <= ROUNDED * np.abs(right) + 1e-12).all())
 
 
@@ -147,7 +142,6 @@ def _axis_name(axis: int, dimensions: int) -> str:
 
 
 def _rows_text(wrong: NDArray[np.bool_], source: RowSource) -> str:
-    """Return rows in words; those next to each other as one range."""
     places = np.flatnonzero(wrong)
     runs = np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)
     spans = [

@@ -193,7 +193,6 @@ class StepMoves(ABC):
         return number % len(self.clock) == len(self.clock) - 1
 
     def _next_number(self, wanted: Callable[[Tick], bool]) -> int | None:
-        """Return the next step with a tick that is wanted; None if no iteration has one."""
         start = self._position + 1
         numbers = range(start, start + len(self.clock))
         return next((number for number in numbers if wanted(self._tick(number))), None)
@@ -209,7 +208,6 @@ class StepMoves(ABC):
             raise StepperError(f"Step {number} was not done; the steps done are {done}.")
 
     def _next_of(self, rank: int) -> tuple[int, PlannedStep]:
-        """Return the tick of a rank's next step, and the step."""
         number = self._position + 1
         while rank not in self._tick(number).steps:
             number += 1

@@ -64,7 +64,6 @@ class RankSessions:
             self.ended = "it was closed"
 
     def _why_released(self) -> str:
-        """Return what has become of the models: their ranks were replaced, or let them go."""
         ranks = zip(self._engines, self._cluster.ranks, strict=False)
         gone = [
             f"rank {rank}" + ("" if before.pid is None else f" (process {before.pid})")

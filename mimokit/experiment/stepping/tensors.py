@@ -157,7 +157,6 @@ def _parts(
     ranks: Sequence[int],
     answers: Sequence[tuple[TensorPicture, str]],
 ) -> tuple[TensorPart, ...]:
-    """Put ranks together that hold the same of the same samples."""
     groups: dict[tuple[SampleRange | None, str], list[int]] = {}
     pictures = {}
     for rank, (picture, printed) in zip(ranks, answers, strict=True):

@@ -56,7 +56,6 @@ class Experiment:
 def _changed(
     experiments: Iterable[Experiment], change: Callable[[ExperimentConfig], ExperimentConfig]
 ) -> tuple[Experiment, ...]:
-    """Return the experiments, with changed configs where they have one."""
     return tuple(
         replace(experiment, config=change(experiment.config))
         if experiment.config is not None
@@ -197,7 +196,6 @@ def _all_of(experiments: Experiments) -> list[Experiment]:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Return the YAML files of experiments directly in a folder, by name."""
     try:
         inside = sorted(folder.iterdir())
     except OSError as error:
@@ -214,7 +212,6 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _of_file(path: str) -> list[Experiment]:
-    """Return the experiments of a file: one, or those of its `sweep`."""
     source = path if path.startswith(PRESET_PREFIX) else str(Path(path).absolute())
     return [
         Experiment(
@@ -228,7 +225,6 @@ def _of_file(path: str) -> list[Experiment]:
 
 
 def _checked(experiment: Experiment) -> Experiment:
-    """Reject a name that a folder cannot have."""
     sentence = name_problem(experiment.name)
     if sentence is None:
         return experiment

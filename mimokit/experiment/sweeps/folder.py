@@ -217,7 +217,6 @@ def config_content(config: ExperimentConfig | None) -> dict[str, Any] | None:
 
 
 def _inside(content: dict[str, Any]) -> dict[str, Any]:
-    """Return a config without output folders."""
     runtime = content.get("runtime")
     if not isinstance(runtime, dict):
         return content
@@ -226,7 +225,6 @@ def _inside(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _own_directory(experiment: Experiment) -> str | None:
-    """Return the folder that a config names itself, absolute."""
     named = None if experiment.config is None else experiment.config.runtime.metrics_output_dir
     return None if named is None else str(Path(named).absolute())
 
@@ -269,7 +267,6 @@ def _in_columns(table: Path, columns: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _rows(table: Path) -> Iterator[list[str]]:
-    """Yield the lines of a CSV file that end with a line break."""
     with open_regular(table, newline="", encoding="utf-8", errors="replace") as file:
         yield from csv.reader(line for line in file if line.endswith("\n"))
 

@@ -121,7 +121,6 @@ def find(
 
 
 def _write(prepared: PreparedSweep) -> None:
-    """Write sweep.json, and an error.json per rejected experiment."""
     folder = prepared.folder
     for experiment, record in zip(prepared.chosen, prepared.records, strict=True):
         if experiment.refusal is not None:
@@ -134,7 +133,6 @@ def _write(prepared: PreparedSweep) -> None:
 
 
 def _own_directory(experiment: Experiment) -> Path | None:
-    """Return the folder that a single experiment names itself."""
     named = None if experiment.config is None else experiment.config.runtime.metrics_output_dir
     return None if named is None else Path(named)
 
@@ -175,7 +173,6 @@ def _seconds(info: Mapping[str, Any]) -> float | None:
 
 
 def _last_loss(directory: Path) -> float | None:
-    """Return the loss in the last row of metrics.csv."""
     try:
         with open_regular(directory / RunFile.METRICS, newline="", encoding="utf-8") as file:
             rows: Sequence[Mapping[str, str]] = list(csv.DictReader(file))

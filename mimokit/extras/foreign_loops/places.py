@@ -174,7 +174,6 @@ def _distance(pair: tuple[Placed, Placed]) -> float:
 
 
 def _counterparts(parts: Sequence[RecordedPart]) -> list[Placed]:
-    """Return what each group of ranks has, if marks cut it among them, or else each rank."""
     if "whole" in parts[0].about:
         return []
     return groups_of(parts) if "share" in parts[0].about else [_alone(part) for part in parts]
@@ -213,7 +212,6 @@ def _noted(what: str, parts: Sequence[RecordedPart]) -> list[Any]:
 
 
 def _by_contexts(groups: Sequence[Placed], parts: Sequence[RecordedPart]) -> Iterator[list[Placed]]:
-    """Yield what context-parallel ranks may have together: copies, or chunks along a dimension."""
     about = {part.rank: part.about for part in parts}
     contexts: dict[tuple[int, ...], list[Placed]] = {}
     for group in groups:
@@ -233,7 +231,6 @@ def _by_contexts(groups: Sequence[Placed], parts: Sequence[RecordedPart]) -> Ite
 def _of_chunks(
     members: Sequence[Placed], about: Mapping[int, Mapping[str, Any]], dimension: int
 ) -> Placed:
-    """Return a sequence along a dimension of which each member has some chunks."""
     shape, own = list(members[0].shape), members[0].shape[dimension]
     shape[dimension] = own * len(members)
     moved = []
@@ -314,7 +311,6 @@ def _of_group(members: Sequence[RecordedPart], dimension: int) -> Placed:
 
 
 def _joined(groups: Sequence[Placed], whole: Shape) -> Placed | None:
-    """Return the whole of groups that have copies of it, or that cut it along a dimension."""
     shapes = {group.shape for group in groups}
     if len(shapes) != 1:
         return None

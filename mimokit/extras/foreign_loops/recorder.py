@@ -114,7 +114,6 @@ class _Recorder:
         self._steps_parameters = False
 
     def hook(self) -> Iterator[Any]:
-        """Hook every module."""
         yield self._model.register_forward_pre_hook(self._count)
         for name, module in self._model.named_modules():
             operation = self._name(name)
@@ -130,7 +129,6 @@ class _Recorder:
         return _plain(".".join(numbered))
 
     def hook_optimizers(self, optimizers: Sequence[torch.optim.Optimizer]) -> Iterator[Any]:
-        """Hook the step of optimizers that are stepped one after another."""
         self._steps_parameters = bool(optimizers)
         if optimizers:
             yield optimizers[0].register_step_pre_hook(self._gradients)
@@ -229,7 +227,6 @@ class _Recorder:
 
 
 def _of_torch(optimizer: Any) -> list[torch.optim.Optimizer]:
-    """Return torch's optimizers inside of Megatron's, in the order in which they step."""
     if optimizer is None:
         return []
     if isinstance(optimizer, torch.optim.Optimizer):
@@ -256,7 +253,6 @@ def _plain(name: str) -> str:
 
 
 def _of_placements(tensor: DTensor) -> dict[str, Any]:
-    """Return where the local part of a DTensor lies; of a sum that is not complete its summand."""
     placements = [
         Replicate() if placement.is_partial() else placement for placement in tensor.placements
     ]
@@ -292,7 +288,6 @@ def _of_parameters(
 
 
 def _of_experts(model: torch.nn.Module) -> dict[str, dict[str, Any]]:
-    """Return path -> which ranks the tokens of experts come from, and in which order."""
     return {
         f"{path}.experts": {"experts": dist.get_process_group_ranks(module.ep_group)}
         for path, module in model.named_modules()
@@ -345,7 +340,6 @@ def _of_sequence(groups: Groups) -> dict[str, Any]:
 
 
 def _check_contexts(model: torch.nn.Module, groups: Groups) -> None:
-    """Reject a model whose positions would be put together in the order of the ranks."""
     for name, module in model.named_modules():
         ranks = getattr(getattr(module, "config", None), "context_parallel_size", 1)
         if "cp" not in groups and ranks > 1:

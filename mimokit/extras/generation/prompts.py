@@ -133,7 +133,6 @@ def check_whole(name: str, value: Any, least: int | None = None) -> None:
 
 
 def _rows(token_ids: Any) -> Rows:
-    """Return rows of what may be a row, and of what may be arrays."""
     if hasattr(token_ids, "tolist"):
         token_ids = token_ids.tolist()
     if not isinstance(token_ids, Sequence) or isinstance(token_ids, str | bytes):

@@ -203,7 +203,6 @@ class ShardedModel:
             pass  # ranks that are gone keep nothing
 
     def _shared(self, request: GenerationRequest) -> tuple[GenerationRequest, ...]:
-        """Return what every replica is asked for: neighbouring prompts, as evenly as can be."""
         rows = request.rows
         shares = min(self._replicas, len(rows))
         ends = [number * len(rows) // shares for number in range(shares + 1)]
@@ -227,7 +226,6 @@ class ShardedModel:
             raise
 
     def _result(self, run: ClusterRun) -> list[Any]:
-        """Return what the ranks return; what a rank rejects is rejected here."""
         try:
             return run.result()
         except RankError as error:

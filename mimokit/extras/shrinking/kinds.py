@@ -65,7 +65,6 @@ def _bridge(bridge: Bridge) -> Iterator[str]:
 
 
 def _meetings(transfers: Sequence[Transfer]) -> Iterator[str]:
-    """Yield how senders and receivers meet, and which parts of its samples a rank sends."""
     receivers, senders = defaultdict[int, set[int]](set), defaultdict[int, set[int]](set)
     parts = defaultdict[int, set[tuple[int, int]]](set)
     for transfer in transfers:
@@ -85,7 +84,6 @@ def _meetings(transfers: Sequence[Transfer]) -> Iterator[str]:
 
 
 def _place(graph: StageGraph, index: int) -> str:
-    """Return the module of a stage, and where it stands in its pipeline."""
     module = graph.stages[index].module
 
     def inside(others: Sequence[int]) -> bool:
@@ -98,7 +96,6 @@ def _place(graph: StageGraph, index: int) -> str:
 
 
 def _patterns(places: Sequence[str], actions: Sequence[Action]) -> set[str]:
-    """Return which action follows which, each at its place, and for an earlier or later batch."""
     patterns = set()
     for action, following in pairwise(actions):
         batches = action.microbatch, following.microbatch

@@ -59,7 +59,6 @@ def shrunk(config: ConfigSource, most_ranks: int = MOST_RANKS) -> tuple[Experime
 def _together(
     config: ExperimentConfig, most: int, wanted: frozenset[str]
 ) -> Iterator[ExperimentConfig]:
-    """Yield layouts, of which each has the most kinds that none before it has."""
     tried, missing = list[tuple[ExperimentConfig, frozenset[str]]](), wanted
     for layouts in _parts(config, most):
         tried += [(layout, _kinds(layout) & wanted) for layout in layouts]
@@ -122,7 +121,6 @@ def _with_most_microbatches(
 
 
 def _most_microbatches(config: ExperimentConfig, sizes: Mapping[str, Sizes]) -> int:
-    """Return as many as show each pattern of the schedule."""
     pipeline = CONFIG_FIELDS[Axis.PIPELINE]
     chunks = ((module[pipeline] or 1) * (module[CHUNKS] or 1) for module in sizes.values())
     return min(config.data.num_microbatches, 2 * max(chunks) + 2)
@@ -175,7 +173,6 @@ def _ranks_of(config: ExperimentConfig) -> Callable[[Mapping[str, Sizes]], int]:
 
 
 def _ahead(config: ExperimentConfig, microbatches: int) -> Sequence[int | None]:
-    """Return for how many micro-batches encoders may compute ahead."""
     old = config.runtime.encoder_microbatches
     if old is None or old == 1:
         return (old,)
@@ -187,7 +184,6 @@ def _ahead(config: ExperimentConfig, microbatches: int) -> Sequence[int | None]:
 def _with(
     config: ExperimentConfig, sizes: Mapping[str, Sizes], microbatches: int, ahead: int | None
 ) -> ExperimentConfig:
-    """Return a copy with other sizes, and as many layers as its stages need."""
     smaller = config.model_copy(deep=True)
     model, start = smaller.model, 0
     apart = model.deployment_mode == "heterogeneous"

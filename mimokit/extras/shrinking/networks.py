@@ -56,7 +56,6 @@ def _without_weights(config: ExperimentConfig, name: str) -> Iterator[Experiment
 
 
 def _narrow(config: ExperimentConfig, name: str) -> Iterator[ExperimentConfig]:
-    """Yield networks of few, narrow heads, fewest first."""
     network = config.model.module_architectures[name]
     width = HEAD if network.mrope_section is None else 2 * sum(network.mrope_section)
     for heads in _divisors(network.num_attention_heads):
@@ -88,7 +87,6 @@ def _experts(network: ModuleArchitecture) -> dict[str, int]:
 
 
 def _few_tokens(config: ExperimentConfig, name: str) -> Iterator[ExperimentConfig]:
-    """Yield encoders of small images or short recordings, that fill as much of a sample."""
     network, data = config.model.module_architectures[name], config.data
     if config.model.receivers_of(name) != (config.model.llm_module_name,):
         # An adapter takes all of its tokens.
@@ -115,7 +113,6 @@ def _inputs(network: ModuleArchitecture) -> Iterator[tuple[dict[str, int], float
 
 
 def _short(config: ExperimentConfig) -> Iterator[ExperimentConfig]:
-    """Yield samples that end soon behind what encoders put into them."""
     model, data = config.model, config.data
     language = model.llm_module_name
     encoders = [name for name in model.special_token_ids if name in model.module_architectures]

@@ -77,7 +77,6 @@ def _peak(precision: str, products: Sequence[ProductTime], law: FittedLaw) -> fl
 
 
 def _sustained(law: FittedLaw, peak: float) -> float:
-    """Return the share of the peak that wide products sustain, at most 1."""
     slope = law.constants["operation"]
     return min(1.0, 1.0 / (slope * peak)) if slope > 0 else 1.0
 

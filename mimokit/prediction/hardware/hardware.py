@@ -37,8 +37,6 @@ OUT_OF_BOUNDS = "out_of_bounds"
 
 
 def _bounded(what: str, above: str | None = None) -> Any:
-    """Return a rule that says `what` about a wrong value, or `above` if it is above its bound."""
-
     def check(value: object, inner: ValidatorFunctionWrapHandler) -> object:
         try:
             return inner(value)
@@ -204,7 +202,6 @@ class Hardware:
         return replace(self, domain=link, network=network)
 
     def _here(self, ranks: Numbers) -> Numbers:
-        """Return how many of the ranks are on a host."""
         return np.minimum(ranks, self.domain_ranks)
 
     def _between(self, known: Mapping[int, float], ranks: Numbers) -> Numbers:
@@ -262,7 +259,6 @@ _COMMON = frozenset({"nvidia", "tesla", "rtx", "sxm", "sxm2", "sxm4", "sxm5", "s
 
 
 def _shipped_name(name: str) -> str:
-    """Return the shipped name that a common one means; the name itself if it means none."""
     names = hardware_names()
     words = [word for word in re.split(r"[^a-z0-9]+", name) if word and word not in _COMMON]
     for known in () if name in names or not words else names:
@@ -306,7 +302,6 @@ def _shipped(name: str) -> Hardware:
 
 
 def _problem(where: str, detail: Any) -> Problem:
-    """Return the problem for what pydantic reports about one field."""
     path, value = tuple(str(key) for key in detail["loc"]), detail["input"]
     match detail["type"]:
         case "missing":

@@ -134,7 +134,6 @@ def _kept(
     *,
     frozen: bool,
 ) -> Numbers:
-    """Return the bytes that the layers of a stage keep of one micro-batch."""
     net, layers = net_of(module), layers_of(module, sizes, stage)
     whole = layers.first(storage.recompute_layers)
     inputs = storage.number * net.hidden * tokens / sizes.sequence_shards
@@ -165,7 +164,6 @@ def total_bytes(parts: Mapping[str, Numbers]) -> Numbers:
 def _logits(
     module: Module, sizes: ParallelSizes, tokens: Numbers, stage: Numbers, storage: Storage
 ) -> Numbers:
-    """Return the bytes of the last stage's logits."""
     if isinstance(module, EncoderBranch):
         return 0.0 * tokens
     rows = output_rows(module, sizes) * (1 + further_layers(module))
@@ -317,7 +315,6 @@ def memory_lines(
 
 
 def _per_parameter(total: float, each: float, parameters: float) -> dict[str, float]:
-    """Return factors. Sharding over replicas adds a factor below 1."""
     factors = {"bytes": each, "parameters on the rank": parameters}
     product = math.prod(factors.values())
     share = total / product if product else 0.0
@@ -325,7 +322,6 @@ def _per_parameter(total: float, each: float, parameters: float) -> dict[str, fl
 
 
 def _weight(on_rank: RankParameters, storage: Storage) -> float:
-    """Return the bytes of a weight, on average if some are stored in 8 bits."""
     share = float(np.asarray(on_rank.matrices / on_rank.total))
     return storage.weight - (storage.weight - storage.matrix_weight) * share
 

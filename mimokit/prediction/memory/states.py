@@ -116,7 +116,6 @@ def _shards(sizes: ParallelSizes) -> Numbers:
 
 
 def _owned(on_rank: RankParameters, sizes: ParallelSizes) -> Numbers:
-    """Return the parameters whose optimizer states a rank keeps."""
     cut = np.logical_or(sizes.distributed_optimizer, sizes.fully_sharded)
     expert_shards = np.maximum(1, sizes.expert_replicas / sizes.instances)
     experts = on_rank.expert / np.where(cut, expert_shards, 1)

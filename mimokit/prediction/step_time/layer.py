@@ -139,7 +139,6 @@ def _exchanges(
     backward: Iterable[Term],
     system: System,
 ) -> tuple[tuple[Term, ...], tuple[Term, ...]]:
-    """Return the collectives of both passes that are not hidden by computation."""
     ahead, behind = breakdown(forward), breakdown(backward)
     collectives = layer_collectives(net, moe, sizes, "forward")
     found = exchange_seconds(collectives, moe, sizes, tokens, system)

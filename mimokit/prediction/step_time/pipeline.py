@@ -130,7 +130,6 @@ def slowest_and_once(
 
 
 def _busiest(stages: tuple[StageTime, ...], slowest: Numbers) -> StageTime:
-    """Return the slowest stage of each layout."""
     first, middle, last = stages
     is_last, is_first = np.equal(last.total, slowest), np.equal(first.total, slowest)
 

@@ -192,7 +192,6 @@ def _projection(module: DecoderHead, tokens: Numbers, system: System) -> Term:
 def _further(
     module: LanguageModel, sizes: ParallelSizes, tokens: Numbers, system: System
 ) -> tuple[Term, ...]:
-    """Return the layers that predict tokens further on."""
     net = module.net
     visible = visible_tokens(net, tokens * sizes.context / sizes.micro_batch)
     terms = layer_terms(net, net.moe, sizes, tokens, visible, system)

@@ -91,7 +91,6 @@ class System:
         return TimePiece(count, 1 / self.memory_rate, "bytes", self._basis("memory"))
 
     def _basis(self, kind: str) -> str:
-        """Return what stands behind a rate of the hardware."""
         if self.software.gpu:
             return OWN_RUNS
         chip = chip_of(self.hardware.name)

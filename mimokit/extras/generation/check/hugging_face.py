@@ -88,7 +88,6 @@ def _of_tower(model: Any, inputs: CheckInput, parts: Parts) -> None:
 
 
 def _of_llava(model: Any, inputs: CheckInput, parts: Parts) -> None:
-    """Run tower and projector on images, and the language model on tokens."""
     inner = model.base_model
     tower = getattr(inner.vision_tower, "vision_model", inner.vision_tower)
     record_layers(parts, ENCODER, _layers(tower))

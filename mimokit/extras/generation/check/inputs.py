@@ -78,7 +78,6 @@ def check_input(planner: WeightPlanner, batch: int, length: int, seed: int) -> C
 
 
 def _tower(planner: WeightPlanner) -> VisionEncoder | None:
-    """Return a vision tower as far as its output is taken; None without one."""
     model = planner.family.model
     tower = model.branches[0].computed.encoder if isinstance(model, MultimodalModel) else model
     return tower if isinstance(tower, VisionEncoder) else None

@@ -57,7 +57,6 @@ def parts_on_rank(
 
 
 def _recorded(model: torch.nn.Module, inputs: CheckInput) -> Parts:
-    """Return a mapping into which parts go as they run."""
     parts, modules = Parts(), dict(model.named_modules())
 
     def record_stack(prefix: str) -> None:

@@ -145,7 +145,6 @@ class WeightCheck:
 
 
 def _dtype(planner: WeightPlanner, asked: str | None) -> str:
-    """Return the dtype of loading: the one asked for, else the narrowest of the files."""
     if asked is not None:
         return asked
     dtypes = {parameter.dtype for parameter in planner.rank(0).parameters.values()}

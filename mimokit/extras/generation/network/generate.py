@@ -110,7 +110,6 @@ def _share(model: LanguageShard, logits: torch.Tensor, ids: torch.Tensor) -> tor
 
 
 def _log_probs(model: LanguageShard, shares: list[torch.Tensor]) -> list[list[float]]:
-    """Return the log-probabilities of every row's tokens, exchanged for all steps at once."""
     both = gathered(torch.stack(shares, dim=2), model.group)  # [ranks, 2, rows, steps]
     probs: list[list[float]] = (both[:, 1].amax(dim=0) - both[:, 0].logsumexp(dim=0)).tolist()
     return probs

@@ -132,7 +132,6 @@ class Layers:
         return weight * (wide * scale).to(hidden.dtype)
 
     def _column(self, hidden: torch.Tensor, name: str) -> torch.Tensor:
-        """Return this rank's outputs of a matrix whose rows are cut."""
         bias = self.parameters.get(f"{name}.bias")
         return F.linear(hidden, self.parameters[f"{name}.weight"], bias)
 

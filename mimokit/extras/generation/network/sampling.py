@@ -258,7 +258,6 @@ def weights(scores: torch.Tensor, highest: torch.Tensor) -> torch.Tensor:
 
 
 def _ordered(scores: torch.Tensor) -> torch.Tensor:
-    """Return fp32 numbers as integers of the same order."""
     bits = (scores + 0.0).contiguous().view(torch.int32)  # + 0.0: -0.0 and 0.0 are alike
     return torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits).long()
 

@@ -156,7 +156,6 @@ class _Makers:
         return (replace(rule, operation="all_gather", payload=_always(total)),)
 
     def _whole(self, purpose: str, interval: int, *, offset: int = 0) -> Rule:
-        """Return an all-reduce of everything among all nodes."""
         payload = _always(self.element_bytes * self._entries(self.shapes))
         names = tuple(self.shapes)
         return Rule(purpose, 0, "all_reduce", names, interval, self._all(), payload, offset=offset)
@@ -166,7 +165,6 @@ class _Makers:
         return self._weights(replace(rule, index=index, grouping=self._islands()))
 
     def _weights(self, rule: Rule) -> Rule:
-        """Return an all-reduce of the rule's tensors, in low bits if there is a codec."""
         entries = self._entries(rule.tensors)
         if self.config.codec is None:
             return replace(rule, payload=_always(self.element_bytes * entries))

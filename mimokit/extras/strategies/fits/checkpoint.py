@@ -124,7 +124,6 @@ def load(
 
 
 def _header(path: Path, rank: int) -> Header:
-    """Return what a checkpoint is of, once all that is in its archive is as it was written."""
     try:
         with zipfile.ZipFile(path) as archive:
             if damaged := archive.testzip():

@@ -230,7 +230,6 @@ class FitNode:
         self._begin_together()
 
     def _begin_together(self) -> None:
-        """Measure from now on."""
         # On an emulated network the next exchange would last longer by what one node was busy with.
         if self._job.pace is not None and self._nodes > 1:
             dist.barrier()

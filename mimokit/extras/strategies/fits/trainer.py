@@ -206,7 +206,6 @@ def _checkpoints(arguments: FitArguments, name: str) -> Path:
 
 
 def _folder(arguments: FitArguments, strategy: Strategy) -> tuple[Folder, str]:
-    """Claim the folder of the tables; return it with the name of the run, which must be new."""
     logs, name = Path(arguments.log_dir), arguments.run_name
     if name is None:
         stem = f"{_name_of(strategy)}_{datetime.now():%Y%m%d_%H%M%S}"

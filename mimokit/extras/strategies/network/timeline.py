@@ -80,8 +80,6 @@ def strategy_timeline(
 
 
 class _Nodes:
-    """The clocks of all nodes."""
-
     def __init__(self, plan: StrategyPlan, network: Network, compute_seconds: Computing) -> None:
         self._plan, self._network = plan, network
         if isinstance(compute_seconds, np.ndarray):

@@ -263,7 +263,6 @@ def low_bit_sum(
 
 @contextmanager
 def _counted(operation: str, tensor: Tensor, group: Sequence[int]) -> Iterator[None]:
-    """Count and time the exchange of a block, and hold it up where a network is emulated."""
     begun, size = time.monotonic(), tensor.nbytes
     ledger.add(operation, size, len(group))
     emulated = _emulated(operation, size, group)
@@ -387,7 +386,6 @@ def _where_it_can_be_sent(tensor: Tensor) -> Tensor:
 
 @contextmanager
 def _communicable(tensor: Tensor) -> Iterator[Tensor]:
-    """Yield a tensor, or its copy on the CPU, which is copied back, to communicate."""
     there = _where_it_can_be_sent(tensor)
     yield there
     if there is not tensor:

@@ -93,7 +93,6 @@ class _Blocks:
         return self._along_sides(self._cut(tensor), inverse=False).reshape(self.count, self.entries)
 
     def inverse(self, coefficients: Tensor) -> Tensor:
-        """Return the tensor."""
         cut = coefficients.view(-1, *self._sides)
         return self._join(self._along_sides(cut, inverse=True)).reshape(self._shape)
 
