@@ -22,10 +22,10 @@ from mimokit.architecture.layer_work.collectives import (
 )
 from mimokit.architecture.parallel_sizes import RECOMPUTE_FULL, ParallelSizes
 from mimokit.architecture.parameters_on_rank import stage_layers
+from mimokit.architecture.transformer import Transformer
 from mimokit.config import ExperimentConfig
 from mimokit.config.runtime import FRAME_PARALLEL
 from mimokit.planning.types import LayoutPlan
-from mimokit.prediction.attention_collectives import attention_calls
 from mimokit.prediction.expert_collectives import expert_calls, expert_reductions
 
 
@@ -192,3 +192,28 @@ def _trains_slices(config: ExperimentConfig, name: str) -> bool:
     if name in config.model.encoder_module_names:
         return "encoder" not in network.frozen_parts
     return not config.model.is_frozen(name)
+
+
+def attention_calls(net: Transformer, sizes: ParallelSizes, trains: bool) -> tuple[int, int]:
+    """Return the collectives of attention that `layer_collectives` does not count, in both passes.
+
+    Of latent attention every rank compresses its own positions. What it has for its heads comes of
+    three tensors, where other attention has one: compressed queries (hidden states, if these are
+    not compressed), compressed keys and values, and the rotary key that all heads share.
+
+    | per layer | forward | backward |
+    |---|---|---|
+    | latent | | 3 all-reduces in place of 1 |
+    | latent, with sequence parallelism | 3 all-gathers in place of 1 | 3 reduce-scatters and 2 \
+    all-gathers in place of 1 each |
+    | keys without a bias, fewer than ranks | 1 all-gather of biases more | 1 reduce-scatter more |
+
+    Backward, the inputs of two latent matrices are gathered again; no matrix takes the rotary key.
+    What is frozen gathers no inputs again, and its biases have no gradient.
+    """
+    if net.mla is not None:
+        ahead, back = (2, 2 + int(trains)) if sizes.sequence_parallel else (0, 2)
+    else:
+        of_biases = net.qkv_bias and not net.key_bias and sizes.tensor > net.kv_heads
+        ahead, back = int(of_biases), int(of_biases and trains)
+    return ahead, back + (ahead if sizes.recompute == RECOMPUTE_FULL else 0)

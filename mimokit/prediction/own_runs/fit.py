@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from mimokit.config.errors import ConfigError, Problem
-from mimokit.prediction.own_runs.run import OwnRun
+from mimokit.prediction.own_runs.table import OwnRun
 from mimokit.prediction.step_time import Software
 from mimokit.prediction.step_time.software import movable
 from mimokit.units import GIB, counted

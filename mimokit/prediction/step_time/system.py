@@ -60,19 +60,11 @@ class System:
         reached = self.hardware.peak_flops[kind] * self.hardware.efficiency.matrix[kind]
         return reached * self.software.matrix_share
 
-    def matrix_seconds(self, flops: Numbers, precision: str | None = None) -> Numbers:
-        """Return the seconds of wide matrix products."""
-        return flops / self.matrix_rate(precision)
-
     @property
     def memory_rate(self) -> float:
         """Bytes per second that elementwise kernels move through memory."""
         reached = self.hardware.memory_bandwidth * self.hardware.efficiency.memory
         return reached * self.software.memory_share
-
-    def memory_seconds(self, moved: Numbers) -> Numbers:
-        """Return the seconds of moving bytes through memory."""
-        return moved / self.memory_rate
 
     @property
     def micro_batch_start(self) -> float:
