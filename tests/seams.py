@@ -77,7 +77,7 @@ OUTER_WEIGHTS = "mimokit.extras.strategies.nodes.diloco.OuterWeights.write"
 BEGIN_EXCHANGE = "mimokit.extras.strategies.nodes.diloco.DiLoCoCommunicator.begin"
 KEEP_EXCHANGE = "mimokit.extras.strategies.nodes.diloco.DiLoCoCommunicator.keep"
 EXCHANGE_NUMBER = "mimokit.extras.strategies.exchanges.rules.Rule.number"
-MASK_INDICES = "mimokit.extras.strategies.exchanges.draws.Masks.indices"
+MASK_INDICES = "mimokit.extras.strategies.exchanges.masks.Masks.indices"
 
 # Runs and checkpoints.
 UPDATE_OF_RUN = "mimokit.engine.training.loop.update_of_run"

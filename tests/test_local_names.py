@@ -14,8 +14,6 @@ ROOMS_THAT_STILL_HAVE_THEM = {
     "cli",
     "cluster",
     "config_files",
-    "experiment",
-    "prediction",
     "result_files.py",
     "samples.py",
 }

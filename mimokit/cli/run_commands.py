@@ -16,7 +16,7 @@ from mimokit.experiment.sweeps import options
 if TYPE_CHECKING:
     from mimokit.cluster import EngineCluster
     from mimokit.config import ExperimentConfig
-    from mimokit.experiment.sweeps.choice import Experiment
+    from mimokit.experiment.sweeps.experiments import Experiment
 
 MOST_ENGINES = 16
 """Engines that a sweep starts on this machine at most, unless --engines says otherwise."""
@@ -224,7 +224,7 @@ def _source(task: str | None, data: str | None) -> Any:
 
 
 def _engines_for(experiments: Sequence[Experiment]) -> int:
-    from mimokit.experiment.sweeps.choice import largest_world
+    from mimokit.experiment.sweeps.experiments import largest_world
 
     return largest_world(experiments, MOST_ENGINES if len(experiments) > 1 else sys.maxsize)
 

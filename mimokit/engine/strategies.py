@@ -26,8 +26,6 @@ if TYPE_CHECKING:
         CommunicateOptimizeStrategy as CommunicateOptimizeStrategy,
     )
     from mimokit.extras.strategies.nodes.modules import CommunicationModule as CommunicationModule
-    from mimokit.extras.strategies.nodes.named import STRATEGIES as STRATEGIES
-    from mimokit.extras.strategies.nodes.named import strategy_named as strategy_named
     from mimokit.extras.strategies.nodes.optim import OptimSpec as OptimSpec
     from mimokit.extras.strategies.nodes.optim import ensure_optim_spec as ensure_optim_spec
     from mimokit.extras.strategies.nodes.sparse_loco import SparseLoCoStrategy as SparseLoCoStrategy
@@ -47,5 +45,7 @@ if TYPE_CHECKING:
     from mimokit.extras.strategies.nodes.strategy import (
         UnknownArgumentError as UnknownArgumentError,
     )
+    from mimokit.extras.strategies.nodes.strategy_names import STRATEGIES as STRATEGIES
+    from mimokit.extras.strategies.nodes.strategy_names import strategy_named as strategy_named
 else:
     __getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

@@ -56,15 +56,15 @@ def resumed(
             return False
         return True
 
-    found = find_checkpoint(_newest_run(Path(results), suits), from_step)
+    saved = find_checkpoint(_newest_run(Path(results), suits), from_step)
     runtime = config.runtime
-    if found.step >= runtime.num_iterations:
+    if saved.step >= runtime.num_iterations:
         raise unusable(
-            found.directory,
-            f"it is of step {found.step}, and runtime.num_iterations, which counts from the first "
+            saved.directory,
+            f"it is of step {saved.step}, and runtime.num_iterations, which counts from the first "
             f"step of all, is {runtime.num_iterations}; raise that",
         )
-    here = str(found.directory.absolute())
+    here = str(saved.directory.absolute())
     return config.model_copy(update={"runtime": runtime.model_copy(update={"resume_from": here})})
 
 
@@ -217,22 +217,22 @@ class CheckpointList(Report):
     @property
     def damaged(self) -> bool:
         """Whether any of them cannot be read."""
-        return any(isinstance(one, str) for one in self.found.values())
+        return any(isinstance(each, str) for each in self.found.values())
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
         rows = [
-            {"step": step, "problem": one}
-            if isinstance(one, str)
+            {"step": step, "problem": each}
+            if isinstance(each, str)
             else {
                 "step": step,
-                "written": one.written,
-                "layout": one.layout,
-                "bytes": one.bytes,
-                "directory": str(one.directory),
+                "written": each.written,
+                "layout": each.layout,
+                "bytes": each.bytes,
+                "directory": str(each.directory),
                 **({"files": self.files[step]} if step in self.files else {}),
             }
-            for step, one in self.found.items()
+            for step, each in self.found.items()
         ]
         return {"folder": self.folder, "checkpoints": rows}
 
@@ -241,13 +241,18 @@ class CheckpointList(Report):
         verified = [self.files] if self.files else []
         rows = [
             [
-                *(str(step), one.written, layout_text(one.layout), bytes_text(one.bytes)),
+                *(
+                    str(step),
+                    each.written,
+                    layout_text(each.layout),
+                    bytes_text(each.bytes),
+                ),
                 *(files[step] for files in verified),
             ]
-            for step, one in self.found.items()
-            if not isinstance(one, str)
+            for step, each in self.found.items()
+            if not isinstance(each, str)
         ]
-        problems = [one for one in self.found.values() if isinstance(one, str)]
+        problems = [each for each in self.found.values() if isinstance(each, str)]
         columns = ("step", "written", "layout", "size", *("files" for _ in verified))
         return Section(f"Checkpoints of {self.folder}", columns, rows, problems)
 
@@ -260,8 +265,8 @@ def list_checkpoints(results: str | os.PathLike[str]) -> CheckpointList:
     """
     path = _newest_run(Path(results))
     if (path / MARKER).exists():
-        one = read_checkpoint(path)
-        return CheckpointList(str(path), {one.step: one})
+        checkpoint = read_checkpoint(path)
+        return CheckpointList(str(path), {checkpoint.step: checkpoint})
     return CheckpointList(str(path), _found(path, checkpoints_of(path), read_checkpoint))
 
 
@@ -274,24 +279,31 @@ def verify_checkpoints(results: str | os.PathLike[str]) -> CheckpointList:
     path = Path(results)
     alone = (path / MARKER).exists()
     steps = {step_of(path.absolute().name) or 0: path} if alone else checkpoints_of(path)
-    found = _found(path, steps, _compared)
-    whole = {step: one for step, one in found.items() if isinstance(one, Checkpoint)}
-    files = {step: "no digests" if without_digests(one) else "whole" for step, one in whole.items()}
-    return CheckpointList(str(path), found, files)
+    checkpoints = _found(path, steps, _compared)
+    whole = {
+        step: checkpoint
+        for step, checkpoint in checkpoints.items()
+        if isinstance(checkpoint, Checkpoint)
+    }
+    files = {
+        step: "no digests" if without_digests(checkpoint) else "whole"
+        for step, checkpoint in whole.items()
+    }
+    return CheckpointList(str(path), checkpoints, files)
 
 
 def _found(
     path: Path, steps: Mapping[int, Path], read: Callable[[Path], Checkpoint]
 ) -> dict[int, Checkpoint | str]:
-    found: dict[int, Checkpoint | str] = {}
+    checkpoints: dict[int, Checkpoint | str] = {}
     for step, directory in steps.items():
         try:
-            found[step] = read(directory)
+            checkpoints[step] = read(directory)
         except ConfigError as error:
-            found[step] = str(error)
-    if not found:
+            checkpoints[step] = str(error)
+    if not checkpoints:
         raise nothing_in(path)
-    return found
+    return checkpoints
 
 
 def _compared(directory: Path) -> Checkpoint:

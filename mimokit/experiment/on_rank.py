@@ -131,7 +131,7 @@ def _in_both(
     in_fp32 = {name: execution.in_fp32() for name, execution in plan.executions.items()}
     whole = replace(plan, executions=in_fp32)
     reference = run_oracle(whole, *given, nudge=nudge, choices=chosen)
-    noise = [noise_of(one, own) for one, own in zip(reference, rounded, strict=True)]
+    noise = [noise_of(exact, own) for exact, own in zip(reference, rounded, strict=True)]
     return _with_choices(reference), noise, loss_scale
 
 

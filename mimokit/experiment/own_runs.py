@@ -43,10 +43,10 @@ def calibrate_from(
     stack = chosen_software(software, PredictionConfig(), hardware)
     path = Path(runs)
     read = read_runs if path.suffix == ".csv" else _folders
-    found = adjust(read(path, hardware, stack), stack)
+    adjusted = adjust(read(path, hardware, stack), stack)
     if save is not None:
-        save_software(found.software, found.base, save)
-    return found
+        save_software(adjusted.software, adjusted.base, save)
+    return adjusted
 
 
 def _folders(path: Path, hardware: Hardware, software: Software) -> tuple[OwnRun, ...]:
@@ -57,17 +57,17 @@ def _folders(path: Path, hardware: Hardware, software: Software) -> tuple[OwnRun
         loaded = load_runs(path)
     except RunFolderError as error:
         raise _refused(path, str(error)) from None
-    found = []
+    own_runs = []
     for name in loaded:
         config, steps = loaded.config(name), loaded.only([name]).iterations
         times = steps.loc[steps["iteration"] >= config.runtime.warmup_iterations, "total_time"]
         if times.empty:
             continue
         task = task_of(config, gpu=hardware, software=software)
-        found.append(OwnRun(name, task, float(times.median())))
-    if not found:
+        own_runs.append(OwnRun(name, task, float(times.median())))
+    if not own_runs:
         raise _refused(path, "no step of its runs was measured")
-    return tuple(found)
+    return tuple(own_runs)
 
 
 def _refused(path: Path, why: str) -> ConfigError:

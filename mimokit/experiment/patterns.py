@@ -25,20 +25,20 @@ class Moved:
     places: int
 
 
-def close(one: Floats, other: Floats, within: float = CLOSE) -> bool:
+def close(values: Floats, other: Floats, within: float = CLOSE) -> bool:
     """Return whether two arrays are the same but for a share of the largest entry."""
     scale = np.abs(other).max(initial=0.0)
-    return bool(scale > 0 and np.abs(one - other).max() <= within * scale)
+    return bool(scale > 0 and np.abs(values - other).max() <= within * scale)
 
 
-def factor_of(found: Floats, right: Floats, within: float = CLOSE) -> float | None:
+def factor_of(values: Floats, right: Floats, within: float = CLOSE) -> float | None:
     """Return by what the right array has been multiplied; None if it has not been."""
-    factor = float((found * right).sum() / max((right * right).sum(), 1e-300))
-    return factor if close(found, factor * right, within) else None
+    factor = float((values * right).sum() / max((right * right).sum(), 1e-300))
+    return factor if close(values, factor * right, within) else None
 
 
 def moves_of(
-    found: Floats, right: Floats, farthest: int = 1, within: float = CLOSE
+    values: Floats, right: Floats, farthest: int = 1, within: float = CLOSE
 ) -> Iterator[Moved]:
     """Yield how the places of the right array have been moved, if they have been.
 
@@ -48,9 +48,9 @@ def moves_of(
     for axis in range(right.ndim):
         for distance in range(1, min(farthest, right.shape[axis] - 1) + 1):
             for places in (distance, -distance):
-                if close(found, np.roll(right, places, axis), within):
+                if close(values, np.roll(right, places, axis), within):
                     yield Moved(axis, places)
                     return
-        if close(found, np.flip(right, axis), within):
+        if close(values, np.flip(right, axis), within):
             yield Moved(axis, 0)
             return

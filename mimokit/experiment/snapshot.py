@@ -95,8 +95,8 @@ def snapshot_of(
     for piece in pieces:
         if not piece.sent:
             sent.pop(piece.crossing, None)
-    wrong, found = findings_of(wrong, pieces, ask)
-    return StepSnapshot(number, number // ticks, tick, by_rank, wrong, found)
+    wrong, findings = findings_of(wrong, pieces, ask)
+    return StepSnapshot(number, number // ticks, tick, by_rank, wrong, findings)
 
 
 def state_table(

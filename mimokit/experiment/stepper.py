@@ -16,8 +16,8 @@ from mimokit.config.user_code import ForwardStep, OwnLoss, OwnModule, checked_co
 from mimokit.experiment.prepare import Config, prepared
 from mimokit.experiment.snapshot import StepSnapshot, snapshot_of, state_table
 from mimokit.experiment.stepping.findings import Piece
-from mimokit.experiment.stepping.moves import StepMoves
 from mimokit.experiment.stepping.ranks import RankSessions, StepperError
+from mimokit.experiment.stepping.step_history import StepMoves
 from mimokit.experiment.stepping.tensors import StepTensors, TensorPart
 from mimokit.planning import plan_layout
 from mimokit.planning.stepper import (

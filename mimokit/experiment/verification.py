@@ -254,21 +254,21 @@ def _with_rounding(
             )[0]
         return replace(report, yardstick=report.yardstick.of_several(noise, len(ROUNDINGS)))
     with shown("Finding what rounding alone changes"):
-        found: list[list[StepRounding]] = cluster.run(
+        by_seed: list[list[StepRounding]] = cluster.run(
             on_rank.rounding_rank, *again, expected, *how, ROUNDINGS, world_size=1
         )[0]
-    steps = list(zip(*found, strict=True))
+    steps = list(zip(*by_seed, strict=True))
     return replace(
         report,
-        gradient_rounding=tuple(_worst([one.gradients for one in step]) for step in steps),
-        weight_rounding=tuple(_worst([one.weights for one in step]) for step in steps),
+        gradient_rounding=tuple(_worst([of_seed.gradients for of_seed in step]) for step in steps),
+        weight_rounding=tuple(_worst([of_seed.weights for of_seed in step]) for step in steps),
     )
 
 
 def _unproved(modules: Iterable[str], expected: Sequence[OracleStep]) -> Iterator[tuple[str, str]]:
     for name in modules:
-        gradients = [one for step in expected for one in step.gradients[name].values()]
-        if any(one.any() for one in gradients):
+        gradients = [gradient for step in expected for gradient in step.gradients[name].values()]
+        if any(gradient.any() for gradient in gradients):
             continue
         if not any(name in step.reached for step in expected):
             yield name, NO_SAMPLE

@@ -114,7 +114,7 @@ class VerificationReport(Report):
         """
         if self.yardstick is not None:
             pairs = zip(self._worst, self.yardstick.limits, strict=True)
-            within = self.yardstick.proves and all(one <= most for one, most in pairs)
+            within = self.yardstick.proves and all(difference <= most for difference, most in pairs)
             return within and not self.rerouted.wrong
         return self.max_loss_difference <= self.tolerance and not any(
             beyond for *_, beyond in self._above()
@@ -140,11 +140,11 @@ class VerificationReport(Report):
     def _above(self) -> Iterator[tuple[str, int, str, float, float, bool]]:
         """Yield differences above the tolerance: what, step, module, difference and what rounding
         does to one process, and whether it is above the bound."""
-        for what, found, rounding in (
+        for what, of_steps, rounding in (
             ("gradients", self.gradient_differences, self.gradient_rounding),
             ("weights", self.weight_differences, self.weight_rounding),
         ):
-            for step, differences in enumerate(found):
+            for step, differences in enumerate(of_steps):
                 for module, difference in differences.items():
                     if difference <= self.tolerance:
                         continue
@@ -198,7 +198,7 @@ class VerificationReport(Report):
         if not self.gradient_rounding or not above:
             return ""
         what, step, module, difference, rounded, beyond = max(
-            above, key=lambda one: (one[-1], one[3])
+            above, key=lambda row: (row[-1], row[3])
         )
         why = "more than rounding explains" if beyond else "by rounding alone"
         return (
@@ -235,17 +235,17 @@ class VerificationReport(Report):
         return "".join(sentences)
 
     def _rerouted(self) -> str:
-        found = self.rerouted
-        of_all = f"of {counted(found.choices, 'choice')} of experts"
+        rerouted = self.rerouted
+        of_all = f"of {counted(rerouted.choices, 'choice')} of experts"
         wrong = (
-            f" {found.wrong} {of_all} are not those of one process: their scores are up to "
-            f"{found.farthest:.1e} apart, of which rounding explains {self.nearly_tied:.1e}."
+            f" {rerouted.wrong} {of_all} are not those of one process: their scores are up to "
+            f"{rerouted.farthest:.1e} apart, of which rounding explains {self.nearly_tied:.1e}."
         )
         taken = (
-            f" {found.taken} {of_all} tie with those of one process but for rounding, which "
+            f" {rerouted.taken} {of_all} tie with those of one process but for rounding, which "
             f"explains scores that are {self.nearly_tied:.1e} apart; these tokens took its experts."
         )
-        return (wrong if found.wrong else "") + (taken if found.taken else "")
+        return (wrong if rerouted.wrong else "") + (taken if rerouted.taken else "")
 
     def _where(self) -> str:
         if self.passed or not self.worst_parameters:

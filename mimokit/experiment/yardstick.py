@@ -65,8 +65,8 @@ class Yardstick:
     def nearly_allows(self, differences: tuple[float, float, float]) -> bool:
         """Whether they are above the limits, and may be below those of several processes."""
         pairs = list(zip(differences, self.limits, strict=True))
-        above = any(found > most for found, most in pairs)
-        return above and all(found <= MOST_REPEATED * most for found, most in pairs)
+        above = any(difference > most for difference, most in pairs)
+        return above and all(difference <= MOST_REPEATED * most for difference, most in pairs)
 
     def of_several(self, others: Iterable[Noise], processes: int) -> Yardstick:
         """Return the largest differences of the process and of so many others.

@@ -159,7 +159,7 @@ def colocated(
     each = count if at_once is None else np.minimum(count, at_once)
     left = count - (passes - 1) * each
     modules: tuple[LanguageCost | EncoderCost, ...] = (language, *encoders)
-    waits = [(passes - 1) * one.waiting(each) + one.waiting(left) for one in modules]
+    waits = [(passes - 1) * module.waiting(each) + module.waiting(left) for module in modules]
     seconds = sum((encoder.seconds for encoder in encoders), sum(waits[1:], np.float64(0)))
     update = language.update + sum((encoder.update for encoder in encoders), np.float64(0))
     memory = language.memory + _encoder_bytes("colocated", language, encoders, at_once)

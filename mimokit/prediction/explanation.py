@@ -146,9 +146,9 @@ def _text(row: WorkRow) -> str:
 
 def exact_text(seconds: float) -> str:
     """Return seconds in four digits, to be computed with."""
-    for unit, one in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if abs(seconds) >= one:
-            return f"{seconds / one:.4g} {unit}"
+    for unit, least in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if abs(seconds) >= least:
+            return f"{seconds / least:.4g} {unit}"
     return f"{seconds * 1e9:.4g} ns"
 
 

@@ -24,13 +24,13 @@ def before(
         own: what each module adds.
         between: what a move from one module to another adds.
     """
-    found: dict[str, Numbers] = {}
+    sums: dict[str, Numbers] = {}
     for name, targets in edges:
-        start = found.setdefault(name, 0.0)
+        start = sums.setdefault(name, 0.0)
         for target in targets:
             reached = start + own[name] + between(name, target)
-            found[target] = np.maximum(found[target], reached) if target in found else reached
-    return found
+            sums[target] = np.maximum(sums[target], reached) if target in sums else reached
+    return sums
 
 
 def heaviest(

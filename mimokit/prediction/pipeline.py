@@ -68,9 +68,11 @@ def has_phases(layout: Layout) -> bool:
 def is_small(layout: Layout, micro_batches: float) -> bool:
     """Return whether the pipeline of a layout has whole micro-batches, few enough to simulate."""
     apart = layout.mode != "homogeneous"
-    sizes = [one for name, one in layout.modules.items() if apart or name == layout.language]
-    chunks = sum(int(one.pipeline * one.virtual) for one in sizes)
-    most = MOST_CHUNKS if any(int(one.virtual) > 1 for one in sizes) else MOST_EVENTS
+    sizes = [
+        of_module for name, of_module in layout.modules.items() if apart or name == layout.language
+    ]
+    chunks = sum(int(of_module.pipeline * of_module.virtual) for of_module in sizes)
+    most = MOST_CHUNKS if any(int(of_module.virtual) > 1 for of_module in sizes) else MOST_EVENTS
     return micro_batches == int(micro_batches) and chunks * micro_batches <= most
 
 

@@ -153,7 +153,7 @@ def _joining(sizes: ParallelSizes, is_frozen: bool) -> tuple[int, int]:
 def _gathers(collectives: Iterable[LayerCollective]) -> int:
     """Count the inputs of matrices that are gathered; backward again where these are trained."""
     return tensor_calls(
-        one for one in collectives if one.kind == "all-gather" and not one.projected
+        each for each in collectives if each.kind == "all-gather" and not each.projected
     )
 
 

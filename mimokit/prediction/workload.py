@@ -259,7 +259,7 @@ def branches_of(model: Model) -> tuple[EncoderBranch, ...]:
 def decoders_of(model: Model) -> tuple[DecoderHead, ...]:
     """Return the text decoders of a model; predictions of images are refused."""
     behind = model.decoders if isinstance(model, MultimodalModel) else ()
-    return tuple(one for one in behind if isinstance(one, DecoderHead))
+    return tuple(decoder for decoder in behind if isinstance(decoder, DecoderHead))
 
 
 def modules_of(model: Model) -> tuple[Module, ...]:

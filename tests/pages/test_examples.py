@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import mimokit
 from mimokit.cli.main import app
 from mimokit.config.strategy import StrategyName
-from mimokit.experiment.sweeps.choice import choose, collect
+from mimokit.experiment.sweeps.experiments import choose, collect
 from tests import seams
 from tests.extras.strategies.fits.in_process import OneNode
 

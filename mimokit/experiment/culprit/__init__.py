@@ -8,7 +8,7 @@ from mimokit.lazy import lazy_names
 
 if TYPE_CHECKING:
     from mimokit.experiment.culprit.explain import STEPS as STEPS
-    from mimokit.experiment.culprit.first import TOLERANCE as TOLERANCE
-    from mimokit.experiment.culprit.first import allowed_of as allowed_of
+    from mimokit.experiment.culprit.measures import TOLERANCE as TOLERANCE
+    from mimokit.experiment.culprit.measures import allowed_of as allowed_of
 else:
     __getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

@@ -21,7 +21,9 @@ from mimokit.config.user_code import (
     checked_code,
 )
 from mimokit.experiment import on_rank
-from mimokit.experiment.culprit.first import (
+from mimokit.experiment.culprit.arrays import Array, OnRank, array_of, deviating, parts_of
+from mimokit.experiment.culprit.kinds import changes, kind_of, sizes_of
+from mimokit.experiment.culprit.measures import (
     ALLOWED,
     ALLOWED_WITH_EXPERTS,
     ROUNDED_STEPS,
@@ -30,10 +32,8 @@ from mimokit.experiment.culprit.first import (
     measured,
     spread_of,
 )
-from mimokit.experiment.culprit.join import joined
-from mimokit.experiment.culprit.kinds import changes, kind_of, sizes_of
 from mimokit.experiment.culprit.report import CulpritReport, Divergence
-from mimokit.experiment.culprit.whole import Array, OnRank, array_of, deviating, parts_of
+from mimokit.experiment.culprit.sketches import joined
 from mimokit.experiment.patterns import CLOSE
 from mimokit.experiment.prepare import Config, check_room, placed, prepared
 from mimokit.experiment.reference import decoders_of, for_verification, plan_of_one, single_rank
@@ -128,8 +128,8 @@ def _reference(
     nudged = [
         _alone(cluster, side, steps, nudge=seed, choices=recording.choices) for seed in nudges
     ]
-    spread = spread_of(joined({0: recording}), [joined({0: one}) for one in nudged])
-    apart = max((one.scores_apart for one in nudged), default=0.0)
+    spread = spread_of(joined({0: recording}), [joined({0: recorded}) for recorded in nudged])
+    apart = max((recorded.scores_apart for recorded in nudged), default=0.0)
     recording.choices = [of_step.that_tie(apart) for of_step in recording.choices]
     return Reference(side, steps, recording, spread, _same(recording, again))
 
@@ -209,14 +209,14 @@ def _reject_other_samples(layout: ExperimentConfig) -> None:
         )
 
 
-def check_alike(one: ExperimentConfig, other: ExperimentConfig) -> None:
+def check_alike(layout: ExperimentConfig, other: ExperimentConfig) -> None:
     """Reject two layouts of which one process would compute something else.
 
     Raises:
         ValueError: a sentence with the settings that differ.
     """
-    alone, theirs = single_rank(one), single_rank(other)
-    if alone == theirs and decoders_of(one) == decoders_of(other):
+    alone, theirs = single_rank(layout), single_rank(other)
+    if alone == theirs and decoders_of(layout) == decoders_of(other):
         return
     differing = [
         f"{section}.{key}"
@@ -225,9 +225,9 @@ def check_alike(one: ExperimentConfig, other: ExperimentConfig) -> None:
         if value != getattr(theirs, section).model_dump()[key]
     ]
     raise ValueError(
-        f"{one.name!r} and {other.name!r} do not compute the same model on the same samples: they "
-        f"differ in {', '.join(differing or ['the modules behind the language model'])}; give two "
-        "layouts that differ in parallel sizes alone."
+        f"{layout.name!r} and {other.name!r} do not compute the same model on the same samples: "
+        f"they differ in {', '.join(differing or ['the modules behind the language model'])}; "
+        "give two layouts that differ in parallel sizes alone."
     )
 
 
@@ -268,12 +268,12 @@ class _Comparison:
             {0: alone} if self.other is None else self._ranks(self.other, self.reference.steps)
         )
         ranks = self._ranks(self.layout, self.reference.steps)
-        found = joined(ranks)
+        actual = joined(ranks)
         order = Order(alone, _in_order(plan), plan.batch.samples_per_microbatch)
         times = _allowed_times(self.layout.config)
-        differences = measured(expected, found, self.reference.spread, times)
+        differences = measured(expected, actual, self.reference.spread, times)
         compared = sorted(differences, key=order.key)
-        index = next((index for index, one in enumerate(compared) if one.differs), None)
+        index = next((index for index, measure in enumerate(compared) if measure.differs), None)
         divergence = None
         if index is not None:
             code: dict[tuple[str, str], str] = {}
@@ -281,7 +281,9 @@ class _Comparison:
                 code |= recording.code
             divergence = self._looked_at(compared[index], order, plan, code)
             compared[index] = divergence.found
-        unlike = (seam for seam in (*expected, *found) if seam not in expected or seam not in found)
+        unlike = (
+            seam for seam in (*expected, *actual) if seam not in expected or seam not in actual
+        )
         return CulpritReport(
             name=self.layout.name,
             against="one process" if self.other is None else self.other.name,
@@ -304,13 +306,15 @@ class _Comparison:
             theirs = {0: _alone(self.cluster, self.reference.side, steps, wholes)}
         else:
             theirs = self._ranks(self.other, steps, wholes)
-        pieces = [piece for one in theirs.values() for piece in one.wholes.get(seam, [])]
+        pieces = [piece for recorded in theirs.values() for piece in recorded.wholes.get(seam, [])]
         kind, arrays = "", None
         if pieces:
             ranks = self._ranks(self.layout, steps, wholes)
             whole = array_of(pieces)
-            parts = parts_of(whole, {r: one.wholes.get(seam, []) for r, one in ranks.items()})
-            before = [p for one in theirs.values() for p in one.wholes.get(before_it, [])]
+            parts = parts_of(
+                whole, {r: recorded.wholes.get(seam, []) for r, recorded in ranks.items()}
+            )
+            before = [p for recorded in theirs.values() for p in recorded.wholes.get(before_it, [])]
             stale = array_of(before).values if before else None
             sizes = sizes_of(self.layout.config, plan, seam.module)
             of_samples = seam.phase.is_of_samples
@@ -327,7 +331,7 @@ class _Comparison:
             lengths=alone.lengths[:steps],
             choices=alone.choices[:steps],
         )
-        found = self.cluster.run(
+        recordings = self.cluster.run(
             on_rank.seams_rank,
             plan,
             side.config,
@@ -336,7 +340,7 @@ class _Comparison:
             tuple(wholes),
             world_size=plan.world_size,
         )
-        return dict(enumerate(found))
+        return dict(enumerate(recordings))
 
 
 def _narrowed(
@@ -372,9 +376,9 @@ def _in_order(plan: LayoutPlan) -> list[str]:
     return list(topological_order(plan.topology))
 
 
-def _same(one: Recording, again: Recording) -> bool:
+def _same(first: Recording, again: Recording) -> bool:
     return all(
         (values == other).all()
         for seam, record in again.sketches.items()
-        for values, other in zip(record.values, one.sketches[seam].values, strict=True)
+        for values, other in zip(record.values, first.sketches[seam].values, strict=True)
     )

@@ -11,7 +11,7 @@ import numpy as np
 
 from mimokit.axes import CONFIG_FIELDS, Axis
 from mimokit.config import ExperimentConfig
-from mimokit.experiment.culprit.whole import Array, OnRank, assembled
+from mimokit.experiment.culprit.arrays import Array, OnRank, assembled
 from mimokit.experiment.patterns import CLOSE, close, factor_of, moves_of
 from mimokit.planning.seams import Floats
 from mimokit.planning.types import LayoutPlan
@@ -36,8 +36,8 @@ def kind_of(
     what = "it"
     if stale is not None:
         what, whole, parts = "its change", *changes(whole, parts, stale)
-    found = assembled(whole, parts)
-    for words in _patterns(whole, parts, found, sizes, what, within, of_samples):
+    actual = assembled(whole, parts)
+    for words in _patterns(whole, parts, actual, sizes, what, within, of_samples):
         return words
     return ""
 
@@ -53,38 +53,38 @@ def changes(whole: Array, parts: Sequence[OnRank], stale: Floats) -> tuple[Array
 def _patterns(
     whole: Array,
     parts: Sequence[OnRank],
-    found: Floats,
+    actual: Floats,
     sizes: Mapping[str, int],
     what: str,
     within: float,
     of_samples: bool,
 ) -> Iterator[str]:
     right = whole.values
-    if np.isnan(found).all():
+    if np.isnan(actual).all():
         yield "no rank has it"
         return
-    if np.isnan(found).any():
-        rows = int(np.isnan(found).any(1).sum())
-        yield f"{rows} of its {len(found)} rows are not complete on any rank"
+    if np.isnan(actual).any():
+        rows = int(np.isnan(actual).any(1).sum())
+        yield f"{rows} of its {len(actual)} rows are not complete on any rank"
         return
-    if not np.isfinite(found).all():
+    if not np.isfinite(actual).all():
         yield "it is not finite"
         return
-    if what == "it" and not found.any():
+    if what == "it" and not actual.any():
         yield "it is 0"
         return
-    if what != "it" and np.abs(found).max() <= CLOSE * np.abs(right).max():
+    if what != "it" and np.abs(actual).max() <= CLOSE * np.abs(right).max():
         yield "it is what it was before the update"
         return
     yield from _copies(whole, parts, what, within)
-    factor = factor_of(found, right, within)
+    factor = factor_of(actual, right, within)
     if factor is not None and abs(factor - 1) > within:
         digits = max(2, 1 + round(-math.log10(within)))
         times = f"{factor:.{digits}g} times"
         yield f"{what} is {times} what it should be{_named(factor, sizes, within)}"
     yield from _places(whole, parts, within)
-    yield from _shifts(found, right, within)
-    rows = np.abs(found - right).max(1) > within * np.abs(right).max()
+    yield from _shifts(actual, right, within)
+    rows = np.abs(actual - right).max(1) > within * np.abs(right).max()
     if 0 < rows.sum() < len(rows) / 2:
         samples = sorted(set(whole.samples[rows].tolist()))
         of = f", of {_listed('sample', samples)}" if of_samples else ""
@@ -115,16 +115,16 @@ def _copies(whole: Array, parts: Sequence[OnRank], what: str, within: float) -> 
         return
 
 
-def _alike(one: Floats, other: Floats, within: float) -> bool:
-    return np.array_equal(one, other) or close(one, other, within)
+def _alike(values: Floats, other: Floats, within: float) -> bool:
+    return np.array_equal(values, other) or close(values, other, within)
 
 
 def _distinct(group: Sequence[OnRank], within: float) -> list[OnRank]:
-    found: list[OnRank] = []
+    distinct: list[OnRank] = []
     for part in group:
-        if not any(_alike(part.values, other.values, within) for other in found):
-            found.append(part)
-    return found
+        if not any(_alike(part.values, other.values, within) for other in distinct):
+            distinct.append(part)
+    return distinct
 
 
 def _places(whole: Array, parts: Sequence[OnRank], within: float) -> Iterator[str]:
@@ -138,8 +138,8 @@ def _places(whole: Array, parts: Sequence[OnRank], within: float) -> Iterator[st
             return
 
 
-def _shifts(found: Floats, right: Floats, within: float) -> Iterator[str]:
-    for moved in moves_of(found, right, within=within):
+def _shifts(actual: Floats, right: Floats, within: float) -> Iterator[str]:
+    for moved in moves_of(actual, right, within=within):
         what = ("rows", "columns")[moved.axis]
         how = f"are shifted by {moved.places}" if moved.places else "are in reverse order"
         yield f"its {what} {how}"

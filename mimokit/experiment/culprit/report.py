@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from mimokit.experiment.culprit.first import Measured
-from mimokit.experiment.culprit.whole import Array, OnRank, assembled
+from mimokit.experiment.culprit.arrays import Array, OnRank, assembled
+from mimokit.experiment.culprit.measures import Measured
 from mimokit.planning.seams import BRIDGE, PROJECTOR, ROWS, Integers, Seam, SeamPhase
 from mimokit.tables import Report, Section
 from mimokit.units import counted
@@ -65,8 +65,8 @@ class Divergence:
         if self.arrays is None:
             return []
         whole, parts = self.arrays
-        found, rows = assembled(whole, parts), []
-        apart = np.nan_to_num(np.abs(found - whole.values), nan=np.inf)
+        actual, rows = assembled(whole, parts), []
+        apart = np.nan_to_num(np.abs(actual - whole.values), nan=np.inf)
         height, width = (-(-length // CELLS) for length in apart.shape)
         for row in range(0, apart.shape[0], height):
             for column in range(0, apart.shape[1], width):
@@ -78,7 +78,7 @@ class Divergence:
                         "row": row, "row_stop": row + block.shape[0],
                         "column": column, "column_stop": column + block.shape[1],
                         "difference": float(apart[at]), "right": float(whole.values[at]),
-                        "found": float(found[at]),
+                        "found": float(actual[at]),
                     }
                 )  # fmt: skip
         return rows
@@ -99,21 +99,21 @@ class Divergence:
 
     def sentence(self, against: str) -> str:
         """Return what differs, where, by how much and what it is instead."""
-        found = self.found
+        measure = self.found
         where = f"Step {self.seam.step + 1}"
         if self.microbatch is not None:
-            where += f", micro-batch {self.microbatch}, {_samples(found.samples)}"
-        ranks = f" on {_numbers('rank', found.ranks)}" if found.ranks else ""
-        by = "it is not there as a whole" if found.missing else f"by {found.difference:.1e}"
-        if self.seam.phase == SeamPhase.WEIGHT and self.seam.step >= 0 and not found.missing:
+            where += f", micro-batch {self.microbatch}, {_samples(measure.samples)}"
+        ranks = f" on {_numbers('rank', measure.ranks)}" if measure.ranks else ""
+        by = "it is not there as a whole" if measure.missing else f"by {measure.difference:.1e}"
+        if self.seam.phase == SeamPhase.WEIGHT and self.seam.step >= 0 and not measure.missing:
             by += " of what the update changes"
-        if found.spread and not found.missing:
-            by += f", {_ROUNDED} {found.spread:.1e}"
+        if measure.spread and not measure.missing:
+            by += f", {_ROUNDED} {measure.spread:.1e}"
         kind = f"; {self.kind}" if self.kind else ""
         code = f" It is made at {self.code}." if self.code else ""
         return (
             f"{where}: the first tensor that differs from {against} is {words_of(self.seam)}"
-            f"{ranks}: {by}, {found.allowed:.1e} is allowed{kind}.{code}"
+            f"{ranks}: {by}, {measure.allowed:.1e} is allowed{kind}.{code}"
         )
 
 
@@ -183,7 +183,7 @@ class CulpritReport(Report):
             return self.divergence.sentence(self.against)
         if not self.compared:
             return f"No tensor of {self.name!r} and {self.against} could be compared."
-        closest = max(self.compared, key=lambda one: one.difference / one.allowed)
+        closest = max(self.compared, key=lambda measure: measure.difference / measure.allowed)
         spread = f", {_ROUNDED} {closest.spread:.1e}" if closest.spread else ""
         return (
             f"{counted(len(self.compared), 'tensor')} of {counted(self.steps, 'step')} of "
@@ -204,18 +204,18 @@ class CulpritReport(Report):
         """Return a row per tensor in the order of execution; see `charts.seams`."""
         return [
             {
-                "number": number, "step": one.seam.step + 1, "phase": str(one.seam.phase),
-                "module": one.seam.module or "all modules", "operation": one.seam.operation,
-                "difference": min(one.difference, MOST), "allowed": one.allowed,
-                "spread": one.spread,
-                "share": min(one.difference / one.allowed, MOST),
-                "ranks": ", ".join(map(str, one.ranks)),
+                "number": number, "step": each.seam.step + 1, "phase": str(each.seam.phase),
+                "module": each.seam.module or "all modules", "operation": each.seam.operation,
+                "difference": min(each.difference, MOST), "allowed": each.allowed,
+                "spread": each.spread,
+                "share": min(each.difference / each.allowed, MOST),
+                "ranks": ", ".join(map(str, each.ranks)),
                 "by_rank": {
-                    rank: min(apart / one.allowed, MOST) for rank, apart in one.by_rank.items()
+                    rank: min(apart / each.allowed, MOST) for rank, apart in each.by_rank.items()
                 },
-                "is_first": self.divergence is not None and one == self.divergence.found,
+                "is_first": self.divergence is not None and each == self.divergence.found,
             }
-            for number, one in enumerate(self.compared)
+            for number, each in enumerate(self.compared)
         ]  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
@@ -227,7 +227,7 @@ class CulpritReport(Report):
             "steps": self.steps,
             "passed": self.passed,
             "tensors": len(self.compared),
-            "differing": sum(one.differs for one in self.compared),
+            "differing": sum(measure.differs for measure in self.compared),
             "not_compared": [str(seam) for seam in self.not_compared],
             "deterministic": self.is_deterministic,
             "verdict": self.verdict,
@@ -255,9 +255,9 @@ class CulpritReport(Report):
 
     def _rows(self) -> Iterator[list[str]]:
         groups: dict[tuple[int, SeamPhase, str], list[Measured]] = {}
-        for one in self.compared:
-            key = one.seam.step, one.seam.phase, one.seam.module
-            groups.setdefault(key, []).append(one)
+        for measure in self.compared:
+            key = measure.seam.step, measure.seam.phase, measure.seam.module
+            groups.setdefault(key, []).append(measure)
         keys = list(groups)
         start, number = 0, ROWS_AROUND - (FEWER if self.not_compared else 0)
         if self.divergence is not None:
@@ -266,7 +266,7 @@ class CulpritReport(Report):
             start = max(0, min(place - number // 2, len(keys) - number))
         for step, phase, module in keys[start : start + number]:
             of_group = groups[step, phase, module]
-            worst = max(of_group, key=lambda one: one.difference / one.allowed)
+            worst = max(of_group, key=lambda measure: measure.difference / measure.allowed)
             first = self.divergence is not None and self.divergence.found in of_group
             mark = " ← first" if first else ""
             at = self.divergence.seam if first and self.divergence is not None else worst.seam

@@ -233,7 +233,7 @@ class RunWriter:
 
 
 def _measured(samples: Iterable[Sample]) -> Iterator[StepSample]:
-    return (one for one in samples if isinstance(one, StepSample) and one.measured)
+    return (sample for sample in samples if isinstance(sample, StepSample) and sample.measured)
 
 
 def _do_all(parts: Sequence[Callable[[], None]]) -> None:

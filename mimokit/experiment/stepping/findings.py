@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mimokit.experiment.stepping.how import RowSource, how_it_differs
+from mimokit.experiment.stepping.row_differences import RowSource, how_it_differs
 from mimokit.planning.seams import Floats
 from mimokit.planning.stepper import Crossing, PlanDifference, SeenCrossing
 from mimokit.planning.stepper.crossings import INPUT, PieceRows
@@ -107,19 +107,19 @@ def findings_of(
     transfers = dict(list(wrong.items())[:MOST_FINDINGS])
     whole = {key: _pieces_of(key, pieces) for key in transfers}
     rows = _rows(whole, ask)
-    found = {}
+    findings = {}
     for key, crossings in transfers.items():
         finding = _finding(key, whole[key], rows, tuple(crossings))
         if finding is not None:
-            found[key] = finding
-    told = [_with_how(each, found) for each in differences]
-    return tuple(told), tuple(found.values())
+            findings[key] = finding
+    told = [_with_how(each, findings) for each in differences]
+    return tuple(told), tuple(findings.values())
 
 
 def _with_how(
-    difference: PlanDifference, found: Mapping[_Transfer, TransferFinding]
+    difference: PlanDifference, findings: Mapping[_Transfer, TransferFinding]
 ) -> PlanDifference:
-    finding = found.get(_Transfer.of(difference.crossing, difference.sent))
+    finding = findings.get(_Transfer.of(difference.crossing, difference.sent))
     return difference if finding is None else replace(difference, how=finding.how)
 
 
@@ -181,9 +181,9 @@ def _known(
     rows: Mapping[Piece, PieceRows | None], crossings: Sequence[Crossing], *, sent: bool
 ) -> list[PieceRows]:
     """Return the rows of all crossings at one end; empty if some are not known."""
-    found = [rows.get((crossing, sent)) for crossing in crossings]
-    known = [piece for piece in found if piece is not None]
-    return known if len(known) == len(found) else []
+    pieces = [rows.get((crossing, sent)) for crossing in crossings]
+    known = [piece for piece in pieces if piece is not None]
+    return known if len(known) == len(pieces) else []
 
 
 def _right(

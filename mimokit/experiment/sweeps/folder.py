@@ -29,7 +29,7 @@ from mimokit.experiment.results.folder import (
     unwritable,
 )
 from mimokit.experiment.results.info import Status, error_record
-from mimokit.experiment.sweeps.choice import Experiment
+from mimokit.experiment.sweeps.experiments import Experiment
 from mimokit.experiment.sweeps.records import ExperimentRecord
 from mimokit.result_files import (
     EXPERIMENT_COLUMN,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from mimokit.engine.data.sources import DataSource
-    from mimokit.experiment.sweeps.choice import Experiment, Experiments
+    from mimokit.experiment.sweeps.experiments import Experiment, Experiments
     from mimokit.experiment.sweeps.prepared import PreparedSweep
     from mimokit.experiment.sweeps.runner import Options
 
@@ -117,7 +117,7 @@ class SweepRequest:
             ConfigError: there are none, the folder to resume is not that of a sweep and has no
                 checkpoint, or there are several to be resumed or saved in one directory.
         """
-        from mimokit.experiment.sweeps.choice import (
+        from mimokit.experiment.sweeps.experiments import (
             beginning_again,
             going_on,
             reading_from,
@@ -136,7 +136,7 @@ class SweepRequest:
         self, experiments: Sequence[Experiment], engines: int, console: Console
     ) -> PreparedSweep:
         """Prepare the sweep for so many engines, as `prepare_sweep`; name what cannot run."""
-        from mimokit.experiment.sweeps.choice import choose
+        from mimokit.experiment.sweeps.experiments import choose
         from mimokit.experiment.sweeps.prepared import prepare_sweep
         from mimokit.experiment.sweeps.report import say_checkpoints, say_refusals
 

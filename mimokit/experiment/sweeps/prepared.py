@@ -16,7 +16,7 @@ from typing import Any
 from mimokit.config import ConfigError, Problem
 from mimokit.config.text_file import open_regular
 from mimokit.experiment.results.folder import unwritable
-from mimokit.experiment.sweeps.choice import Experiment, Experiments, collect, refuse_all
+from mimokit.experiment.sweeps.experiments import Experiment, Experiments, collect, refuse_all
 from mimokit.experiment.sweeps.folder import (
     SweepFolder,
     completed_info,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mimokit.analysis.run_info import health_sentences
 from mimokit.experiment.prepare import REFUSED, score
-from mimokit.experiment.sweeps.choice import Experiment
+from mimokit.experiment.sweeps.experiments import Experiment
 from mimokit.experiment.sweeps.records import NOT_DONE, ExperimentRecord, ExperimentStatus
 from mimokit.progress import bars
 from mimokit.samples import EvaluationSample, Sample, StepSample

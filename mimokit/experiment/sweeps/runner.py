@@ -17,7 +17,7 @@ from mimokit.config import ConfigError, ExperimentConfig, Problem
 from mimokit.config.runtime import Evaluations
 from mimokit.experiment.background import end_run
 from mimokit.experiment.results.info import TimeLimitError
-from mimokit.experiment.sweeps.choice import Experiment
+from mimokit.experiment.sweeps.experiments import Experiment
 from mimokit.experiment.sweeps.prepared import PreparedSweep
 from mimokit.experiment.sweeps.records import Board, ExperimentRecord, ExperimentStatus
 from mimokit.experiment.training import TrainingCluster, TrainingRun, train
@@ -306,7 +306,7 @@ class SweepRun:
             assert limit is not None
             run.abort(because=TimeLimitError(limit))
             run.result()
-        steps = (one for one in run.each_sample() if isinstance(one, StepSample))
+        steps = (sample for sample in run.each_sample() if isinstance(sample, StepSample))
         done = 1 + max((step.iteration for step in steps), default=-1)
         whole = done >= run.config.runtime.num_iterations
         return ExperimentStatus.COMPLETED if whole else ExperimentStatus.STOPPED

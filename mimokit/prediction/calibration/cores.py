@@ -111,12 +111,12 @@ def fit_cores(hardware: Hardware, steps: Sequence[StepTime]) -> tuple[Hardware, 
         [step.cpu_seconds - least for step, least in zip(on_all, products, strict=True)],
         [str(step.training) for step in on_all],
     )
-    found = _alone(hardware, most, fit.constants)
+    unlatent = _alone(hardware, most, fit.constants)
     shared, latency = {}, {}
     timed = {step.training: step for step in steps}
     for ranks in sorted({training.ranks for training in timed}):
         whole, cut = timed[Training(ranks)], timed.get(Training(ranks, layers=4, tensor=2))
-        at_once = found
+        at_once = unlatent
         if cut is not None:
             least = fit.constants["latency"]
             latency[ranks] = max(least, _latency(whole, cut, hardware, most, fit.constants))
@@ -127,7 +127,7 @@ def fit_cores(hardware: Hardware, steps: Sequence[StepTime]) -> tuple[Hardware, 
             if training.ranks == ranks and training.tensor == 1
         )
     cores = Cores(shared, fit.constants["micro_batch"], fit.constants["step"], latency)
-    return replace(found, cores=cores), fit
+    return replace(unlatent, cores=cores), fit
 
 
 def _latency(
@@ -135,9 +135,9 @@ def _latency(
 ) -> float:
     """Return the latency with which two trainings on as many cores take as long as measured."""
     unit = UNITS["latency"]
-    none, one = (_alone(hardware, most, {**constants, "latency": each}) for each in (0.0, unit))
-    least, least_cut = _seconds(whole, none), _seconds(cut, none)
-    more, more_cut = _seconds(whole, one) - least, _seconds(cut, one) - least_cut
+    instant, slow = (_alone(hardware, most, {**constants, "latency": each}) for each in (0.0, unit))
+    least, least_cut = _seconds(whole, instant), _seconds(cut, instant)
+    more, more_cut = _seconds(whole, slow) - least, _seconds(cut, slow) - least_cut
     missing = cut.seconds * least - whole.seconds * least_cut
     return max(LEAST, unit * missing / (whole.seconds * more_cut - cut.seconds * more))
 

@@ -74,7 +74,7 @@ class Adjusted:
                 f"mean error of memory, to which nothing is fitted: {mean_error(self.memory):.1%} "
                 f"of {counted(len(self.memory), 'run')}, most {self.memory[worst]:+.1%} of {worst}"
             )
-        lines += [f"{one} and {other} contradict each other" for one, other in self.contradicting]
+        lines += [f"{run} and {other} contradict each other" for run, other in self.contradicting]
         return "\n".join(lines)
 
 
@@ -91,35 +91,35 @@ def adjust(runs: Sequence[OwnRun], software: Software) -> Adjusted:
     """
     _check(runs)
     gpu = runs[0].task.system.hardware.name
-    found = replace(fitted(runs, software, gpu), gpu=gpu)
+    adjusted = replace(fitted(runs, software, gpu), gpu=gpu)
     told = _told(runs, software, gpu)
     moved = {
-        name: (getattr(software, name), getattr(found, name))
+        name: (getattr(software, name), getattr(adjusted, name))
         for name in told
-        if not math.isclose(getattr(software, name), getattr(found, name), rel_tol=1e-3)
+        if not math.isclose(getattr(software, name), getattr(adjusted, name), rel_tol=1e-3)
     }
     bounds = movable(gpu)
     on_bounds = tuple(
         f"{name} ends on its bound {bound:.4g}: something is missing here, which it stands for"
         for name in moved
         for bound in bounds[name]
-        if math.isclose(getattr(found, name), bound, rel_tol=5e-3)
+        if math.isclose(getattr(adjusted, name), bound, rel_tol=5e-3)
     )
     left_out = {
         run.label: _error(run, fitted([other for other in runs if other is not run], software, gpu))
         for run in runs
     }
     return Adjusted(
-        software=found,
+        software=adjusted,
         base=software.name,
         moved=moved,
         on_bounds=on_bounds,
         before={run.label: _error(run, software) for run in runs},
-        after={run.label: _error(run, found) for run in runs},
+        after={run.label: _error(run, adjusted) for run in runs},
         left_out=left_out,
         contradicting=contradictions(runs),
         memory={
-            run.label: run.prediction(found).peak_memory / GIB / run.memory_gib - 1
+            run.label: run.prediction(adjusted).peak_memory / GIB / run.memory_gib - 1
             for run in runs
             if run.memory_gib
         },
@@ -132,10 +132,10 @@ def contradictions(runs: Sequence[OwnRun]) -> tuple[tuple[str, str], ...]:
     for run in runs:
         groups[run.layout_key].append(run)
     return tuple(
-        (one.label, other.label)
+        (first.label, other.label)
         for group in groups.values()
-        for one, other in combinations(group, 2)
-        if abs(math.log(one.seconds / other.seconds)) > math.log1p(APART)
+        for first, other in combinations(group, 2)
+        if abs(math.log(first.seconds / other.seconds)) > math.log1p(APART)
     )
 
 
@@ -178,11 +178,11 @@ def fitted(runs: Sequence[OwnRun], software: Software, gpu: str) -> Software:
     low, high = (np.log([bounds[name][side] for name in names]) for side in (0, 1))
     measured = np.log([run.seconds for run in runs])
     start = np.clip(np.log([getattr(software, name) for name in names]), low, high)
-    found = software
+    best_stack = software
     for _ in range(3):
-        at = np.clip(np.log([getattr(found, name) for name in names]), low, high)
-        base = _logs(runs, found)
-        slopes = np.stack([_slope(runs, found, name, base) for name in names], axis=1)
+        at = np.clip(np.log([getattr(best_stack, name) for name in names]), low, high)
+        base = _logs(runs, best_stack)
+        slopes = np.stack([_slope(runs, best_stack, name, base) for name in names], axis=1)
 
         def residuals(
             values: NDArray[np.float64],
@@ -195,8 +195,8 @@ def fitted(runs: Sequence[OwnRun], software: Software, gpu: str) -> Software:
 
         inside = np.clip(at, low + 1e-9, high - 1e-9)
         best = least_squares(residuals, inside, bounds=(low, high), loss="soft_l1").x
-        found = replace(found, **dict(zip(names, np.exp(best).tolist(), strict=True)))
-    return found
+        best_stack = replace(best_stack, **dict(zip(names, np.exp(best).tolist(), strict=True)))
+    return best_stack
 
 
 def _logs(runs: Sequence[OwnRun], software: Software) -> NDArray[np.float64]:

@@ -203,7 +203,7 @@ def exchange_seconds(
 ) -> Mapping[Axis, AxisTraffic]:
     """Return axis -> a layer's collectives along it, one after the other."""
     hardware = system.connected
-    found: dict[Axis, AxisTraffic] = dict.fromkeys(
+    by_axis: dict[Axis, AxisTraffic] = dict.fromkeys(
         (Axis.TENSOR, Axis.CONTEXT, Axis.EXPERT), AxisTraffic()
     )
     for each in collectives:
@@ -224,8 +224,8 @@ def exchange_seconds(
             once = gathered(hardware, volume, sizes.tensor, 1)
             moved = volume * (sizes.tensor - 1) / sizes.tensor
         ranks = getattr(sizes, SIZE_FIELDS[each.axis])
-        found[each.axis] = found[each.axis].plus(each.gathers, once, moved, ranks)
-    return found
+        by_axis[each.axis] = by_axis[each.axis].plus(each.gathers, once, moved, ranks)
+    return by_axis
 
 
 def _copies(copies: int, ranks: Numbers, system: System) -> Numbers:

@@ -228,13 +228,13 @@ def on_bound(values: Mapping[str, float], near: float = 0.005) -> list[str]:
     Args:
         near: distance from a bound over its value that counts as on it.
     """
-    found = []
+    sentences = []
     for name, reached in values.items():
         known = CONSTANTS[name]
         for bound in (known.low, known.high):
             if abs(reached / bound - 1) <= near:
-                found.append(
+                sentences.append(
                     f"{name} ends on its bound {bound:g} {known.unit}: something is missing here, "
                     f"which it would stand for ({known.meaning}; {known.source})."
                 )
-    return found
+    return sentences

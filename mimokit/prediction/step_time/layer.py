@@ -148,8 +148,8 @@ def _exchanges(
 ) -> tuple[tuple[Term, ...], tuple[Term, ...]]:
     ahead, behind = breakdown(forward), breakdown(backward)
     collectives = layer_collectives(net, moe, sizes, "forward")
-    found = exchange_seconds(collectives, moe, sizes, tokens, system)
-    tensor, ring, sent = (found[axis] for axis in (Axis.TENSOR, Axis.CONTEXT, Axis.EXPERT))
+    by_axis = exchange_seconds(collectives, moe, sizes, tokens, system)
+    tensor, ring, sent = (by_axis[axis] for axis in (Axis.TENSOR, Axis.CONTEXT, Axis.EXPERT))
     scattered = tensor_seconds(tensor.seconds, moe, sizes, ahead.matrix, system)
     kept = tensor_backward(sizes, system)
     return (

@@ -44,7 +44,9 @@ def dense_products(
     net: Transformer, moe: MixtureOfExperts | None, sizes: ParallelSizes
 ) -> tuple[MatrixProduct, ...]:
     """Return the products of a layer without those of routed experts."""
-    return tuple(one for one in layer_products(net, moe, sizes) if one.of not in _OF_EXPERTS)
+    return tuple(
+        product for product in layer_products(net, moe, sizes) if product.of not in _OF_EXPERTS
+    )
 
 
 def product_seconds(

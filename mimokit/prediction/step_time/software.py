@@ -191,7 +191,7 @@ def movable(gpu: str) -> Mapping[str, tuple[float, float]]:
     is_old = chip == "a100"
     matrix = CONSTANTS.get(f"matrix {chip}")
     memory = CONSTANTS["memory a100" if is_old else "memory"]
-    found = {
+    bounds = {
         "matrix_share": (0.5, 1.2)
         if matrix is None
         else (matrix.low / matrix.value, matrix.high / matrix.value),
@@ -200,10 +200,10 @@ def movable(gpu: str) -> Mapping[str, tuple[float, float]]:
     # Of another machine, such as a calibrated CPU, the calibration says what launches take.
     for field_name in ("host_layer", "host_experts") if chip else ():
         known = CONSTANTS[field_name]
-        found[field_name] = (known.low, known.high)
+        bounds[field_name] = (known.low, known.high)
     network = CONSTANTS["network"]
-    found["network_share"] = (0.5, network.high / network.value)
-    return found
+    bounds["network_share"] = (0.5, network.high / network.value)
+    return bounds
 
 
 def save_software(software: Software, base: str, path: str | os.PathLike[str]) -> Path:

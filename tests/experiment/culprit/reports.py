@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from mimokit.experiment.culprit.first import Measured
+from mimokit.experiment.culprit.arrays import Array, OnRank
+from mimokit.experiment.culprit.measures import Measured
 from mimokit.experiment.culprit.report import CulpritReport, Divergence
-from mimokit.experiment.culprit.whole import Array, OnRank
 from mimokit.planning.seams import Seam, SeamPhase
 
 WHOLE = Array(

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from mimokit.experiment import compute_reference, explain
-from mimokit.experiment.culprit.first import ALLOWED, allowed_of
+from mimokit.experiment.culprit.measures import ALLOWED, allowed_of
 from mimokit.planning.seams import Seam, SeamPhase
 from mimokit_widgets import show_culprit
 from tests import seams

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from mimokit.experiment.culprit.arrays import OnRank
 from mimokit.experiment.culprit.kinds import kind_of
-from mimokit.experiment.culprit.whole import OnRank
 from tests.experiment.culprit.reports import COLUMNS, CULPRIT, PARTS, WHOLE
 
 RIGHT = tuple(replace(part, values=WHOLE.values[:, part.columns]) for part in PARTS)

@@ -21,10 +21,10 @@ from mimokit.engine.verify.seams.code import lines_of_step
 from mimokit.engine.verify.seams.places import RowPlaces, all_in_one, places_of_layer
 from mimokit.engine.verify.seams.recorder import Recorder
 from mimokit.engine.verify.seams.signs import row_signs, salt_of
-from mimokit.experiment.culprit.first import Measured, Order, measured
-from mimokit.experiment.culprit.join import joined
+from mimokit.experiment.culprit.arrays import OnRank, array_of, deviating, parts_of
+from mimokit.experiment.culprit.measures import Measured, Order, measured
 from mimokit.experiment.culprit.report import Divergence
-from mimokit.experiment.culprit.whole import OnRank, array_of, deviating, parts_of
+from mimokit.experiment.culprit.sketches import joined
 from mimokit.planning.seams import GIVEN_ROWS, Recording, Seam, SeamPhase, SeamPiece, code_of
 from tests import seams
 from tests.experiment.culprit.faults.layouts import fan_in

@@ -12,7 +12,7 @@ import pytest
 
 from mimokit.config import ConfigError, ExperimentConfig, RuntimeConfig
 from mimokit.experiment.results.loggers import LoggedRun, make_loggers, scalars
-from mimokit.experiment.sweeps.choice import choose, collect
+from mimokit.experiment.sweeps.experiments import choose, collect
 from mimokit.planning import plan_layout
 from tests.layouts import digits_config
 

@@ -1,6 +1,6 @@
 """What nodes exchange under a strategy: planned from a seed, without a message."""
 
-from mimokit.extras.strategies.exchanges.draws import Grouping, Masks
+from mimokit.extras.strategies.exchanges.masks import Grouping, Masks
 from mimokit.extras.strategies.exchanges.plan import (
     Exchange,
     StrategyPlan,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.config.strategy import StrategyConfig
-from mimokit.extras.strategies.exchanges.draws import Groups, Indices
+from mimokit.extras.strategies.exchanges.masks import Groups, Indices
 from mimokit.extras.strategies.exchanges.rules import Rule, rules_of
 from mimokit.extras.strategies.exchanges.shapes import Shapes, shapes_of_size
 from mimokit.extras.strategies.exchanges.sizes import sent_bytes

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from mimokit.architecture.tensor_cut import Shape
 from mimokit.config.strategy import StrategyConfig
-from mimokit.extras.strategies.exchanges.draws import Grouping, Masks, left_out
+from mimokit.extras.strategies.exchanges.masks import Grouping, Masks, left_out
 from mimokit.extras.strategies.exchanges.shapes import fragments_of
 from mimokit.extras.strategies.exchanges.sizes import (
     Operation,

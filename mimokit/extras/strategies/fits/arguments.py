@@ -18,9 +18,9 @@ from torch.utils.data import DataLoader
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any
 from mimokit.extras.strategies.fits.job import is_dataset, is_streamed
 from mimokit.extras.strategies.network import Network
-from mimokit.extras.strategies.nodes.named import strategy_named
 from mimokit.extras.strategies.nodes.optim import OptimSpec, build_scheduler
 from mimokit.extras.strategies.nodes.strategy import Strategy
+from mimokit.extras.strategies.nodes.strategy_names import strategy_named
 from mimokit.units import counted, shown
 
 TAKEN = ("batch_size", "batch_sampler", "sampler", "shuffle", "drop_last", "generator")

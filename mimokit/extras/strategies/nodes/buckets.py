@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from mimokit.architecture.tensor_cut import Shape, TensorShard
-from mimokit.extras.strategies.exchanges.draws import Indices
+from mimokit.extras.strategies.exchanges.masks import Indices
 
 
 def common_dtype(tensors: Iterable[Tensor]) -> torch.dtype:

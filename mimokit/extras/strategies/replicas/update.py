@@ -30,9 +30,9 @@ from mimokit.extras.strategies.exchanges.shapes import in_order
 from mimokit.extras.strategies.nodes import communicate
 from mimokit.extras.strategies.nodes.buckets import Bucket, Shard
 from mimokit.extras.strategies.nodes.modules import CommunicateOptimizeStrategy, SummedModule, under
-from mimokit.extras.strategies.nodes.named import STRATEGIES
 from mimokit.extras.strategies.nodes.optim import OptimSpec
 from mimokit.extras.strategies.nodes.strategy import Strategy
+from mimokit.extras.strategies.nodes.strategy_names import STRATEGIES
 from mimokit.extras.strategies.replicas.plan import ExchangingReplicas
 from mimokit.step_kinds import StepKind
 

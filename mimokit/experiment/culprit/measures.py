@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from mimokit.experiment.culprit.join import Joined, Whole
+from mimokit.experiment.culprit.sketches import Joined, Whole
 from mimokit.planning.seams import PHASES, Recording, Seam, SeamPhase
 
 FLOOR = 1e-2
@@ -91,9 +91,9 @@ class Order:
         """Return the micro-batch of a sample, 0-based."""
         return sample // self._samples
 
-    def key(self, found: Measured) -> tuple[float, ...]:
+    def key(self, measure: Measured) -> tuple[float, ...]:
         """Return what comes earlier first."""
-        seam, samples = found.seam, found.samples
+        seam, samples = measure.seam, measure.samples
         microbatch = self.microbatch(samples[0]) if samples else math.inf
         if not seam.phase.is_of_samples:
             microbatch = math.inf
@@ -124,7 +124,7 @@ def allowed_of(spread: float, times: float = ALLOWED_WITH_EXPERTS) -> float:
 
 def measured(
     reference: Joined,
-    found: Joined,
+    actual: Joined,
     spread: Mapping[Seam, float],
     times: float = ALLOWED_WITH_EXPERTS,
 ) -> Iterator[Measured]:
@@ -134,33 +134,33 @@ def measured(
         spread: see `spread_of`.
         times: the spread that are allowed; see `ALLOWED`.
     """
-    for seam, expected, other, rounding in _pairs(reference, found):
+    for seam, expected, other, rounding in _pairs(reference, actual):
         of_seam = spread.get(seam, 0.0)
         yield _measured(seam, expected, other, of_seam, rounding, allowed_of(of_seam, times))
 
 
 def _pairs(
-    reference: Joined, found: Joined
+    reference: Joined, actual: Joined
 ) -> Iterator[tuple[Seam, Mapping[int, Whole], Mapping[int, Whole], float]]:
     """Yield what is compared of every seam, and the norm of a difference that is not counted."""
     for seam, expected in reference.items():
-        other = found.get(seam)
+        other = actual.get(seam)
         if other is None:
             continue
         rounding = 0.0
         if seam.phase == SeamPhase.NORM:
-            share = _share_of_gradients(seam.step, reference, found)
+            share = _share_of_gradients(seam.step, reference, actual)
             expected = {sample: whole.times(share) for sample, whole in expected.items()}
         before = replace(seam, step=seam.step - 1)
-        if seam.phase == SeamPhase.WEIGHT and before in reference and before in found:
+        if seam.phase == SeamPhase.WEIGHT and before in reference and before in actual:
             squares = sum(whole.squares for whole in expected.values())
             rounding = ROUNDED_STEPS * math.sqrt(squares)
             expected = _changes(expected, reference[before])
-            other = _changes(other, found[before])
+            other = _changes(other, actual[before])
         yield seam, expected, other, rounding
 
 
-def _share_of_gradients(step: int, reference: Joined, found: Joined) -> float:
+def _share_of_gradients(step: int, reference: Joined, actual: Joined) -> float:
     """Return the norm of the reduced gradients that were found, over that of the reference.
 
     A norm is measured by that of its own gradients, which are compared before it: what a rounding
@@ -168,11 +168,11 @@ def _share_of_gradients(step: int, reference: Joined, found: Joined) -> float:
     """
     seams = [
         seam for seam in reference
-        if seam.step == step and seam.phase == SeamPhase.REDUCED and seam in found
+        if seam.step == step and seam.phase == SeamPhase.REDUCED and seam in actual
     ]  # fmt: skip
     theirs, own = (
         sum(whole.squares for seam in seams for whole in joined[seam].values())
-        for joined in (reference, found)
+        for joined in (reference, actual)
     )
     share = math.sqrt(own / theirs) if theirs else 1.0
     return share if math.isfinite(share) else 1.0
@@ -188,13 +188,13 @@ def spread_of(reference: Joined, others: Sequence[Joined]) -> dict[Seam, float]:
     The weights before the first step are what is rounded: they have no spread. All of a difference
     counts here: of one that is hardly more than the rounding of a weight, nothing would be left.
     """
-    found: dict[Seam, float] = {}
+    spread: dict[Seam, float] = {}
     for other in others:
         for seam, expected, changed, _ in _pairs(reference, other):
             if seam.step >= 0:
-                one = _measured(seam, expected, changed, 0.0, 0.0, TOLERANCE)
-                found[seam] = max(found.get(seam, 0.0), one.difference)
-    return found
+                measure = _measured(seam, expected, changed, 0.0, 0.0, TOLERANCE)
+                spread[seam] = max(spread.get(seam, 0.0), measure.difference)
+    return spread
 
 
 def _measured(
@@ -231,8 +231,8 @@ def _measured(
 
 
 def _uncovered(whole: Whole, there: Whole) -> bool:
-    expected, found = whole.places, there.places
-    return expected is not None and found is not None and expected != found
+    expected, covered = whole.places, there.places
+    return expected is not None and covered is not None and expected != covered
 
 
 def _differences(whole: Whole, there: Whole, scale: float, rounding: float) -> dict[int, float]:
@@ -241,14 +241,14 @@ def _differences(whole: Whole, there: Whole, scale: float, rounding: float) -> d
     Args:
         rounding: norm of a difference that is not counted.
     """
-    expected, found = whole.total, dict[int, float]()
+    expected, largest = whole.total, dict[int, float]()
     for rank, values in there.by_rank():
         difference = _norm(values - expected)
         difference = 0.0 if difference <= rounding else difference - rounding
         relative = difference / scale if scale else (math.inf if difference else 0.0)
         relative = relative if math.isfinite(relative) else math.inf
-        found[rank] = max(found.get(rank, 0.0), relative)
-    return found
+        largest[rank] = max(largest.get(rank, 0.0), relative)
+    return largest
 
 
 def _norm(sketch: np.ndarray) -> float:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mimokit.experiment.culprit.first import (
+from mimokit.experiment.culprit.measures import (
     ALLOWED,
     ALLOWED_OF_NOISE,
     ALLOWED_WITH_EXPERTS,
@@ -18,7 +18,7 @@ from mimokit.experiment.culprit.first import (
     measured,
     spread_of,
 )
-from mimokit.experiment.culprit.join import Joined, Whole
+from mimokit.experiment.culprit.sketches import Joined, Whole
 from mimokit.planning.seams import SIGNS, Seam, SeamPhase
 
 WEIGHT = Seam(1, "language_module", "weight", SeamPhase.WEIGHT)

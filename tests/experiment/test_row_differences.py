@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mimokit.experiment.stepping.how import RowSource, how_it_differs
+from mimokit.experiment.stepping.row_differences import RowSource, how_it_differs
 
 ROWS = np.random.default_rng(0).normal(size=(16, 6))
 RIGHT = ROWS[8:13]

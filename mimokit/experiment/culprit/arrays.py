@@ -69,8 +69,8 @@ def _pairs(of: Array | SeamPiece) -> list[tuple[int, int]]:
 
 def parts_of(whole: Array, by_rank: Mapping[int, Sequence[SeamPiece]]) -> list[OnRank]:
     """Return the parts of all ranks."""
-    found = (on_rank(whole, rank, piece) for rank, pieces in by_rank.items() for piece in pieces)
-    return [part for part in found if part is not None]
+    parts = (on_rank(whole, rank, piece) for rank, pieces in by_rank.items() for piece in pieces)
+    return [part for part in parts if part is not None]
 
 
 def deviating(

@@ -92,12 +92,12 @@ class Whole:
 
 def joined(by_rank: ByRank) -> Joined:
     """Join the records of all ranks."""
-    found: dict[Seam, dict[int, Whole]] = {}
+    by_seam: dict[Seam, dict[int, Whole]] = {}
     for rank, recording in by_rank.items():
         for seam, record in recording.sketches.items():
-            of_seam = found.setdefault(seam, {})
+            of_seam = by_seam.setdefault(seam, {})
             rows = zip(record.samples, record.places, record.squares, record.values, strict=True)
             for sample, places, squares, values in rows:
                 whole = of_seam.setdefault(sample, Whole())
                 whole.add(rank, record.share, places, squares, values)
-    return found
+    return by_seam

@@ -11,7 +11,7 @@ import pytest
 
 from mimokit.config import ConfigError
 from mimokit.experiment import sweep
-from mimokit.experiment.sweeps.choice import choose, collect, largest_world, refuse_all
+from mimokit.experiment.sweeps.experiments import choose, collect, largest_world, refuse_all
 from mimokit.experiment.sweeps.folder import SweepFolder, config_content, read_sweep
 from mimokit.experiment.sweeps.prepared import find, prepare_sweep
 from mimokit.experiment.sweeps.records import Board, ExperimentRecord, ExperimentStatus

@@ -171,17 +171,17 @@ class StepMoves(ABC):
             StepperError: no step of an optimizer step matches.
         """
         wanted = StepWanted(rank, action, microbatch, module)
-        found = self._next_number(wanted.matches)
-        if found is None:
+        number = self._next_number(wanted.matches)
+        if number is None:
             raise StepperError(wanted.why_none(self.clock, self.plan.batch.num_microbatches))
-        return self.next(found - self._position)
+        return self.next(number - self._position)
 
     def run_until_crossing(self) -> StepSnapshot:
         """Go forwards until a transfer between ranks; a StepperError says if there is none."""
-        found = self._next_number(lambda tick: bool(planned_crossings(self.plan, tick)))
-        if found is None:
+        number = self._next_number(lambda tick: bool(planned_crossings(self.plan, tick)))
+        if number is None:
             raise StepperError("The steps of this layout transfer nothing between ranks.")
-        return self.next(found - self._position)
+        return self.next(number - self._position)
 
     def run_until_difference(self) -> StepSnapshot:
         """Go forwards until something differs from the plan, at most to the end of the iteration.
