@@ -44,7 +44,7 @@ def rows() -> list[dict[str, Any]]:
 def _rank(group: Any, how: dict[str, Any]) -> dict[str, Any]:
     import torch
 
-    from mimokit.extras.generation.network.exchange import counted, gathered
+    from mimokit.extras.generation.network.exchange import counting_traffic, gathered
     from mimokit.extras.generation.network.sampling import sample
 
     generator = torch.Generator().manual_seed(group.rank())
@@ -56,7 +56,7 @@ def _rank(group: Any, how: dict[str, Any]) -> dict[str, Any]:
     def whole() -> None:
         sample(gathered(shard, group).movedim(0, 1).flatten(1), None, seed=1, **how)
 
-    with counted() as mine:
+    with counting_traffic() as mine:
         sharded()
     ratios = [_seconds(sharded, group) / _seconds(whole, group) for _ in range(PAIRS)]
     return {"bytes": mine.bytes, "gathered": shard.nbytes, "ratios": ratios}

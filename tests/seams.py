@@ -113,7 +113,7 @@ ENGINE_CLUSTER_OF_TRAINER = "mimokit.extras.strategies.fits.trainer.EngineCluste
 WAKE_SENDER = "mimokit.cluster.worker.sender._SendingThread.wake"
 
 # Experiments, and what is shown of them.
-PLACED = "mimokit.experiment.training.placed"
+PLACED = "mimokit.experiment.training.with_hosts"
 VERIFY = "mimokit.experiment.verify"
 LIBRARY_INSTALLED = "mimokit.experiment.results.loggers._installed"
 WRITE_TABLE = "mimokit.experiment.results.tables.os.write"

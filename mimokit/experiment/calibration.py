@@ -14,8 +14,8 @@ from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.config.runtime import MEASURED_PRECISIONS
 from mimokit.experiment import on_rank
 from mimokit.planning.layout import plan_layout
-from mimokit.prediction.calibration import Calibration, fit_calibration, merge
-from mimokit.prediction.calibration.cores import WARMUP, config_of, trainings
+from mimokit.prediction.calibration import Calibration, fit_calibration, measurements_of
+from mimokit.prediction.calibration.cores import WARMUP, config_of_training, trainings
 from mimokit.prediction.calibration.measurements import StepTime
 from mimokit.prediction.hardware import save_hardware
 from mimokit.progress import shown
@@ -73,14 +73,14 @@ def calibrate(
             on_rank.calibrate_rank, precision, world_size=len(cluster), on_sample=hear
         )
         steps = list(_trained(cluster, tell)) if ranks[0].shares_cores else []
-    fitted = fit_calibration(merge(ranks, steps))
+    fitted = fit_calibration(measurements_of(ranks, steps))
     return replace(fitted, path=save_hardware(fitted.hardware, target))
 
 
 def _trained(cluster: EngineCluster, tell: Callable[[str], None]) -> Iterator[StepTime]:
     for training in trainings(len(cluster)):
         tell(f"calibrating: {counted(training.ranks, 'rank')} that train, {training}")
-        config, world = config_of(training), training.ranks
+        config, world = config_of_training(training), training.ranks
         plan = plan_layout(config)
         times = cluster.run(on_rank.calibrate_steps, plan, config, WARMUP, world_size=world)
         wall, cpu = (statistics.fmean(clock) for clock in zip(*times, strict=True))

@@ -327,12 +327,12 @@ def write_whole(checkpoint: Checkpoint, output: Path) -> list[str]:
     try:
         return write_weights(checkpoint, output)
     except FileExistsError:
-        raise unwritable(output, "it exists; name a new folder") from None
+        raise unwritable_output(output, "it exists; name a new folder") from None
     except OSError as error:
-        raise unwritable(output, error.strerror or str(error)) from None
+        raise unwritable_output(output, error.strerror or str(error)) from None
 
 
-def unwritable(output: Path, why: str) -> ConfigError:
+def unwritable_output(output: Path, why: str) -> ConfigError:
     """Return the rejection of a folder that an export cannot be written to."""
     sentence = f"Output '{output}': it cannot be written ({why})."
     return ConfigError([Problem("options", "output", str(output), sentence)])

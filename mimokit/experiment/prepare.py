@@ -94,13 +94,13 @@ def refusals() -> Iterator[None]:
         raise typer.Exit(REFUSED) from None
 
 
-def score(exact_match: float, chance: float | None) -> str:
+def score_text(exact_match: float, chance: float | None) -> str:
     """Return the exact-match score as text, next to the chance level if it is known."""
     text = f"exact match {exact_match:.1%} on held-out samples"
     return text if chance is None or math.isnan(chance) else f"{text}, chance {chance:.1%}"
 
 
-def placed(cluster: object, plan: LayoutPlan) -> LayoutPlan:
+def with_hosts(cluster: object, plan: LayoutPlan) -> LayoutPlan:
     """Form the world of a layout's replicas, and return the plan with the hosts of its ranks.
 
     Only exchanges cross hosts then. Where a replica does not fit a host, a warning says so. On one

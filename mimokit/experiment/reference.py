@@ -55,7 +55,7 @@ def single_rank(config: ExperimentConfig) -> ExperimentConfig:
     A homogeneous layout has no modules behind the language model; see `run_oracle`.
     """
     language = config.model.get_parallelism(config.model.llm_module_name)
-    behind = decoders_of(config)
+    behind = decoder_networks(config)
     graph = config.model.module_topology
     encoders = {name: [*graph[name]] for name in config.model.encoder_module_names}
     model = config.model.model_copy(
@@ -93,7 +93,7 @@ def single_rank(config: ExperimentConfig) -> ExperimentConfig:
     )
 
 
-def decoders_of(config: ExperimentConfig) -> dict[str, ModuleArchitecture]:
+def decoder_networks(config: ExperimentConfig) -> dict[str, ModuleArchitecture]:
     """Return the networks of the modules behind the language model, by name."""
     model = config.model
     return {name: model.get_architecture(name) for name in model.decoder_module_names}

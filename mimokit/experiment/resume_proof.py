@@ -59,17 +59,16 @@ def resume_check(
     data: DataSource | None = None,
     *,
     into: Config | None = None,
-    directory: Path | None = None,
     tolerance: float = TOLERANCE,
 ) -> ResumeReport:
     """Prove that a run of one layout goes on under another from its checkpoint.
 
+    The checkpoint goes into a new folder, which is removed, in `runtime.checkpoint.directory` of
+    the config, or else in the folder for temporary files of this host. All ranks share it.
+
     Args:
         cluster: with at least as many engines as the larger layout has ranks.
         into: the layout to go on with, of the same model; None: the same one, bit for bit.
-        directory: for the checkpoint, which all ranks share; None: one in
-            `runtime.checkpoint.directory` of the config, or else in the folder for temporary files
-            of this host, that is removed.
         tolerance: largest relative difference of losses and weights after the steps that follow;
             0 under the same layout. In fewer bits than fp32 `MOST_NOISE`.
 
@@ -88,7 +87,7 @@ def resume_check(
         tolerance = max(tolerance, MOST_NOISE)
     if layout_json(saved) == layout_json(resumed):
         tolerance = 0.0
-    with _folder(ready, directory) as folder:
+    with _folder(ready) as folder:
         before = _run(cluster, _saving(saved, folder), code, BEFORE)
         going_on = _resuming(resumed, folder)
         check_trainable(going_on)
@@ -107,11 +106,8 @@ def resume_check(
 
 
 @contextmanager
-def _folder(config: ExperimentConfig, directory: Path | None) -> Iterator[Path]:
+def _folder(config: ExperimentConfig) -> Iterator[Path]:
     """Yield the folder for the checkpoint; what a killed process leaves, the next run removes."""
-    if directory is not None:
-        yield directory
-        return
     settings = config.runtime.checkpoint
     shared = None if settings is None else settings.directory
     try:

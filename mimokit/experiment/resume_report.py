@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from mimokit.experiment.verification_report import largest, relative
@@ -55,17 +55,7 @@ class ResumeReport(Report):
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
-        return {
-            "name": self.name,
-            "saved_layout": self.saved_layout,
-            "layout": self.layout,
-            "passed": self.passed,
-            "tolerance": self.tolerance,
-            "findings": list(self.findings),
-            "first": self.first,
-            "losses": list(self.losses),
-            "expected": list(self.expected),
-        }
+        return {**asdict(self), "passed": self.passed}
 
     def section(self) -> Section:
         """Return a row per step, and below them the verdict."""

@@ -21,9 +21,9 @@ from mimokit.experiment import on_rank
 from mimokit.experiment.background import BackgroundRun
 from mimokit.experiment.checkpoints import check_restarts, resumed
 from mimokit.experiment.health.report import HealthRecord, RunHealth
-from mimokit.experiment.prepare import Config, check_room, check_trainable, placed, prepared
+from mimokit.experiment.prepare import Config, check_room, check_trainable, prepared, with_hosts
 from mimokit.experiment.restarts import Restart, RestartedRun, RunOnRanks, Supervised, damage_in
-from mimokit.experiment.results.folder import Folder, new_folder, unwritable
+from mimokit.experiment.results.folder import Folder, new_run_folder, unwritable
 from mimokit.experiment.results.info import RunSetting
 from mimokit.experiment.results.loggers import make_loggers
 from mimokit.experiment.results.writer import RunWriter
@@ -211,10 +211,10 @@ def train(
     check_restarts(ready, restarts)
     check_room(ready, len(cluster))
     code = checked_code(ready, modules, loss_func, forward_step, data)
-    plan = placed(cluster, plan_layout(ready))
+    plan = with_hosts(cluster, plan_layout(ready))
     loggers = make_loggers(ready.runtime)
     peak = peak_of_hardware(ready.runtime, plan.world_size)
-    named = Path(directory or ready.runtime.metrics_output_dir or new_folder(ready.name))
+    named = Path(directory or ready.runtime.metrics_output_dir or new_run_folder(ready.name))
     folder = Folder.claim(named)
 
     def begin(checkpoint: Checkpoint | None) -> ClusterRun:

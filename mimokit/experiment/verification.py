@@ -16,8 +16,13 @@ from mimokit.config import (
 )
 from mimokit.config.user_code import ForwardStep, OwnLoss, OwnModule, UserCode, checked_code
 from mimokit.experiment import on_rank
-from mimokit.experiment.prepare import Config, check_room, placed, prepared
-from mimokit.experiment.reference import decoders_of, for_verification, plan_of_one, single_rank
+from mimokit.experiment.prepare import Config, check_room, prepared, with_hosts
+from mimokit.experiment.reference import (
+    decoder_networks,
+    for_verification,
+    plan_of_one,
+    single_rank,
+)
 from mimokit.experiment.verification_report import (
     FROZEN,
     NO_GRADIENT,
@@ -91,7 +96,7 @@ class Oracle:
             self.code == code
             and not self.code.is_older_than(code)
             and self.config == single_rank(layout)
-            and self.decoders == decoders_of(layout)
+            and self.decoders == decoder_networks(layout)
         )
 
 
@@ -129,7 +134,7 @@ def _computed(
     steps: int,
     code: UserCode,
 ) -> Oracle:
-    alone, decoders = single_rank(layout), decoders_of(layout)
+    alone, decoders = single_rank(layout), decoder_networks(layout)
     plan = plan_of_one(alone)
     with shown(f"Training in one process, {counted(steps, 'step')}"):
         name, steps_taken, noise = cluster.run(
@@ -183,7 +188,7 @@ def verify(
             f"The oracle has {counted(len(oracle.steps), 'step')}; {steps} are to be compared."
         )
     expected = [list(replica[:steps]) for replica in oracle.replicas]
-    plan = placed(cluster, plan_layout(layout))
+    plan = with_hosts(cluster, plan_layout(layout))
     with shown(f"Training on {counted(plan.world_size, 'rank')}, {counted(steps, 'step')}"):
         by_rank: list[list[StepDifference]] = cluster.run(
             on_rank.compare_rank, plan, layout, expected, code, world_size=plan.world_size

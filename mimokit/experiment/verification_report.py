@@ -260,28 +260,13 @@ class VerificationReport(Report):
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
         return {
-            "name": self.name,
-            "data": self.data,
-            "layout": self.layout,
-            "strategy": self.strategy,
-            "rerouted": asdict(self.rerouted),
-            "nearly_tied": self.nearly_tied,
-            "adam_epsilon": self.adam_epsilon,
-            "unproved": self.unproved,
-            "gradient_rounding": list(self.gradient_rounding),
-            "weight_rounding": list(self.weight_rounding),
+            **asdict(self),
             "passed": self.passed,
-            "tolerance": self.tolerance,
             "precision": "fp32" if self.yardstick is None else self.yardstick.precision,
             "yardstick": None if self.yardstick is None else self.yardstick.to_json(),
-            "losses": list(self.losses),
-            "oracle_losses": list(self.oracle_losses),
             "max_loss_difference": self.max_loss_difference,
             "max_gradient_difference": self.max_gradient_difference,
             "max_weight_difference": self.max_weight_difference,
-            "gradient_differences": list(self.gradient_differences),
-            "weight_differences": list(self.weight_differences),
-            "worst_parameters": self.worst_parameters,
         }
 
     def section(self) -> Section:

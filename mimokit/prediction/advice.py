@@ -12,8 +12,8 @@ from mimokit.planning.weights.directory import WeightDirectory, refused
 from mimokit.prediction.hardware import Hardware, load_hardware
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.prediction import predict
-from mimokit.prediction.weights_memory import computed_model, modules_of, obstacle, tokens_of
-from mimokit.prediction.workload import Workload
+from mimokit.prediction.weights_memory import computed_model, obstacle, tokens_of
+from mimokit.prediction.workload import Workload, modules_of
 from mimokit.units import bytes_text, counted
 
 BLACKWELL = ("b200", "b300", "gb200", "gb300")
@@ -114,9 +114,7 @@ def _obstacle(weights: WeightDirectory, size: int, gpus: int) -> str | None:
 
 def _advised(model: Model, hardware: Hardware, size: int, gpus: int, seq: int) -> AdvisedSize:
     parallel = ParallelSizes(tensor=size, data=gpus // size, sequence_parallel=size > 1)
-    layout = Layout(
-        "homogeneous", {module.name: parallel for module in reversed(modules_of(model))}
-    )
+    layout = Layout("homogeneous", {module.name: parallel for module in modules_of(model)})
     workload = Workload(seq, SAMPLES_PER_GPU * gpus)
     prediction = predict(model, layout, workload, hardware)
     share = prediction.parts.get("tensor", 0.0) / prediction.seconds

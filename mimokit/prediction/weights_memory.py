@@ -11,13 +11,13 @@ import numpy as np
 from mimokit.architecture.huggingface.functions import functions_of
 from mimokit.architecture.modules import LanguageModel, Model, MultimodalModel
 from mimokit.architecture.parallel_sizes import ParallelSizes
-from mimokit.architecture.parameters_on_rank import Module, rank_parameters
+from mimokit.architecture.parameters_on_rank import rank_parameters
 from mimokit.config.errors import ConfigError
 from mimokit.planning.weights import WeightPlanner
 from mimokit.planning.weights.directory import WeightDirectory, refused
 from mimokit.planning.weights.generation_planners import check_language, check_room_for_image
 from mimokit.prediction.memory.stage import stage_memory
-from mimokit.prediction.workload import Workload, branches_of, language_of
+from mimokit.prediction.workload import Workload, branches_of, modules_of
 from mimokit.units import counted
 
 PARTS = ("weights", "gradients", "optimizer", "activations")
@@ -141,7 +141,7 @@ def checkpoint_memory(
 
 def _of_rank(model: Model, sizes: ParallelSizes, seq_length: int) -> RankMemory:
     parts, parameters, workload = dict.fromkeys(PARTS, 0.0), {}, Workload(seq_length, 1)
-    for module in modules_of(model):
+    for module in reversed(modules_of(model)):  # the language model first
         name = module.name
         if isinstance(module, LanguageModel):
             # Weights are padded for the ranks alone.
@@ -178,11 +178,6 @@ def obstacle(weights: WeightDirectory, size: int) -> str | None:
     except ConfigError as error:
         return str(error.problems[0].sentence).removeprefix("Layout: ").rstrip(".")
     return None
-
-
-def modules_of(model: Model) -> tuple[Module, ...]:
-    """Return the language model and what runs in front of it."""
-    return (language_of(model), *branches_of(model))
 
 
 def computed_model(weights: WeightDirectory, seq_length: int) -> tuple[Model, str]:

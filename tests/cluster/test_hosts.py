@@ -21,7 +21,7 @@ from mimokit.cluster import EngineCluster, RankError, RankFrozen, link, standsti
 from mimokit.config import ExperimentConfig, StrategyConfig
 from mimokit.config.runtime import CheckpointConfig
 from mimokit.experiment import Stepper, TrainingRun, train, verify
-from mimokit.experiment.prepare import placed
+from mimokit.experiment.prepare import with_hosts
 from mimokit.planning.checkpoints import steps_in
 from mimokit.result_files import CHECKPOINTS
 from mimokit_widgets import LiveMonitor
@@ -149,7 +149,7 @@ def test_engines_are_ordered_by_their_hosts(
     monkeypatch.setattr(cluster._formation, "hosts", lambda: ("left", "right") * 4)
     config = digits_config((1, 3), (1, 3))
     config.strategy = StrategyConfig(name="fedavg", replicas=2)
-    plan = placed(cluster, mimokit.plan(config))
+    plan = with_hosts(cluster, mimokit.plan(config))
     assert plan.replicas is not None
     assert plan.replicas.hosts == ("left",) * 3 + ("right",) * 3
     ranks = cluster.run(os.getpid, world_size=6)
@@ -157,7 +157,7 @@ def test_engines_are_ordered_by_their_hosts(
     monkeypatch.setattr(cluster._formation, "hosts", lambda: ("left", "right", "left"))
     config.strategy = StrategyConfig(name="fedavg", replicas=1)
     with pytest.warns(UserWarning, match="Replica 0 of 3 ranks is spread over the hosts left, ri"):
-        placed(cluster, mimokit.plan(config))
+        with_hosts(cluster, mimokit.plan(config))
 
 
 def test_the_commands_of_the_page_start_a_cluster_that_its_profile_finds(

@@ -15,8 +15,8 @@ from mimokit.architecture import load_model
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import ConfigError
 from mimokit.prediction import Layout, Workload, predict
-from mimokit.prediction.calibration import RankMeasurements, fit_calibration, merge
-from mimokit.prediction.calibration.cores import config_of, trainings
+from mimokit.prediction.calibration import RankMeasurements, fit_calibration, measurements_of
+from mimokit.prediction.calibration.cores import config_of_training, trainings
 from mimokit.prediction.calibration.fit import fit_law
 from mimokit.prediction.calibration.measurements import (
     CollectiveKind,
@@ -93,8 +93,8 @@ def steps_on(hardware: Hardware, ranks: int = 8) -> list[StepTime]:
     return [
         StepTime(
             training,
-            predict(config_of(training), gpu=hardware).seconds,
-            predict(config_of(training), gpu=cpu).seconds,
+            predict(config_of_training(training), gpu=hardware).seconds,
+            predict(config_of_training(training), gpu=cpu).seconds,
         )
         for training in trainings(ranks)
     ]
@@ -182,7 +182,7 @@ def test_ranks_are_merged_by_their_medians_and_collectives_by_their_mean() -> No
         )
         for factor in (1.0, 1.0, 5.0)
     ]  # fmt: skip
-    merged = merge(ranks)
+    merged = measurements_of(ranks)
     assert merged.products == measured.products
     assert len(merged.collectives) == len(measured.collectives)
     seconds = 7 / 3 * measured.collectives[0].seconds

@@ -44,13 +44,13 @@ def array_of(pieces: Sequence[SeamPiece]) -> Array:
     columns = np.unique(np.concatenate([p.columns[p.columns >= 0] for p in pieces]))
     whole = Array(rows[:, 0], rows[:, 1], columns, np.zeros((len(rows), len(columns))))
     for piece in pieces:
-        part = on_rank(whole, 0, piece)
+        part = part_on_rank(whole, 0, piece)
         if part is not None:
             whole.values[np.ix_(part.rows, part.columns)] = part.values
     return whole
 
 
-def on_rank(whole: Array, rank: int, piece: SeamPiece) -> OnRank | None:
+def part_on_rank(whole: Array, rank: int, piece: SeamPiece) -> OnRank | None:
     """Return where a piece lies in the whole, without rows that are not of it; None if none is."""
     place = {pair: n for n, pair in enumerate(_pairs(whole))}
     real = piece.columns >= 0
@@ -67,9 +67,11 @@ def _pairs(of: Array | SeamPiece) -> list[tuple[int, int]]:
     return list(zip(of.samples.tolist(), of.rows.tolist(), strict=True))
 
 
-def parts_of(whole: Array, by_rank: Mapping[int, Sequence[SeamPiece]]) -> list[OnRank]:
+def rank_parts(whole: Array, by_rank: Mapping[int, Sequence[SeamPiece]]) -> list[OnRank]:
     """Return the parts of all ranks."""
-    parts = (on_rank(whole, rank, piece) for rank, pieces in by_rank.items() for piece in pieces)
+    parts = (
+        part_on_rank(whole, rank, piece) for rank, pieces in by_rank.items() for piece in pieces
+    )
     return [part for part in parts if part is not None]
 
 

@@ -21,8 +21,8 @@ from mimokit.config.user_code import (
     checked_code,
 )
 from mimokit.experiment import on_rank
-from mimokit.experiment.culprit.arrays import Array, OnRank, array_of, deviating, parts_of
-from mimokit.experiment.culprit.kinds import changes, kind_of, sizes_of
+from mimokit.experiment.culprit.arrays import Array, OnRank, array_of, deviating, rank_parts
+from mimokit.experiment.culprit.kinds import changes, kind_of, possible_factors
 from mimokit.experiment.culprit.measures import (
     ALLOWED,
     ALLOWED_WITH_EXPERTS,
@@ -33,10 +33,15 @@ from mimokit.experiment.culprit.measures import (
     spread_of,
 )
 from mimokit.experiment.culprit.report import CulpritReport, Divergence
-from mimokit.experiment.culprit.sketches import joined
+from mimokit.experiment.culprit.sketches import combined
 from mimokit.experiment.patterns import CLOSE
-from mimokit.experiment.prepare import Config, check_room, placed, prepared
-from mimokit.experiment.reference import decoders_of, for_verification, plan_of_one, single_rank
+from mimokit.experiment.prepare import Config, check_room, prepared, with_hosts
+from mimokit.experiment.reference import (
+    decoder_networks,
+    for_verification,
+    plan_of_one,
+    single_rank,
+)
 from mimokit.planning import plan_layout
 from mimokit.planning.expert_choices import ExpertChoices
 from mimokit.planning.seams import PHASES, ByRank, Floats, Recording, Seam, SeamPhase, code_of
@@ -69,7 +74,7 @@ class Side:
 
     def plan(self, cluster: EngineCluster) -> LayoutPlan:
         """Return the plan of a layout."""
-        return placed(cluster, plan_layout(self.config))
+        return with_hosts(cluster, plan_layout(self.config))
 
 
 @dataclass(frozen=True)
@@ -96,7 +101,9 @@ class Reference:
         if side.in_row and not self.side.in_row:
             return False
         own, other = self.side.config, side.config
-        same = single_rank(own) == single_rank(other) and decoders_of(own) == decoders_of(other)
+        same = single_rank(own) == single_rank(other) and decoder_networks(own) == decoder_networks(
+            other
+        )
         return same and self.side.code == side.code and self.steps == steps
 
 
@@ -128,7 +135,7 @@ def _reference(
     nudged = [
         _alone(cluster, side, steps, nudge=seed, choices=recording.choices) for seed in nudges
     ]
-    spread = spread_of(joined({0: recording}), [joined({0: recorded}) for recorded in nudged])
+    spread = spread_of(combined({0: recording}), [combined({0: recorded}) for recorded in nudged])
     apart = max((recorded.scores_apart for recorded in nudged), default=0.0)
     recording.choices = [of_step.that_tie(apart) for of_step in recording.choices]
     return Reference(side, steps, recording, spread, _same(recording, again))
@@ -216,7 +223,7 @@ def check_alike(layout: ExperimentConfig, other: ExperimentConfig) -> None:
         ValueError: a sentence with the settings that differ.
     """
     alone, theirs = single_rank(layout), single_rank(other)
-    if alone == theirs and decoders_of(layout) == decoders_of(other):
+    if alone == theirs and decoder_networks(layout) == decoder_networks(other):
         return
     differing = [
         f"{section}.{key}"
@@ -245,7 +252,7 @@ def _alone(
         plan_of_one(alone),
         alone,
         steps,
-        decoders_of(side.config),
+        decoder_networks(side.config),
         side.code,
         tuple(wholes),
         nudge,
@@ -264,11 +271,11 @@ class _Comparison:
 
     def explanation(self) -> CulpritReport:
         alone, plan = self.reference.recording, self.layout.plan(self.cluster)
-        expected = joined(
+        expected = combined(
             {0: alone} if self.other is None else self._ranks(self.other, self.reference.steps)
         )
         ranks = self._ranks(self.layout, self.reference.steps)
-        actual = joined(ranks)
+        actual = combined(ranks)
         order = Order(alone, _in_order(plan), plan.batch.samples_per_microbatch)
         times = _allowed_times(self.layout.config)
         differences = measured(expected, actual, self.reference.spread, times)
@@ -311,12 +318,12 @@ class _Comparison:
         if pieces:
             ranks = self._ranks(self.layout, steps, wholes)
             whole = array_of(pieces)
-            parts = parts_of(
+            parts = rank_parts(
                 whole, {r: recorded.wholes.get(seam, []) for r, recorded in ranks.items()}
             )
             before = [p for recorded in theirs.values() for p in recorded.wholes.get(before_it, [])]
             stale = array_of(before).values if before else None
-            sizes = sizes_of(self.layout.config, plan, seam.module)
+            sizes = possible_factors(self.layout.config, plan, seam.module)
             of_samples = seam.phase.is_of_samples
             kind = kind_of(whole, parts, sizes, stale, max(CLOSE, first.allowed), of_samples)
             first = _narrowed(first, whole, parts, stale)

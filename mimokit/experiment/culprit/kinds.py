@@ -161,7 +161,7 @@ def _listed(what: str, numbers: Sequence[int]) -> str:
     return f"{what} {text}" if len(each) == 1 else f"{what}s {text}"
 
 
-def sizes_of(config: ExperimentConfig, plan: LayoutPlan, module: str) -> Mapping[str, int]:
+def possible_factors(config: ExperimentConfig, plan: LayoutPlan, module: str) -> Mapping[str, int]:
     """Return what a wrong factor may be."""
     names: Sequence[str] = [module] if module in plan.modules else [plan.llm_module_name]
     others = [name for name in plan.modules if name not in names]

@@ -90,7 +90,7 @@ class Whole:
                 yield rank, total - first + values
 
 
-def joined(by_rank: ByRank) -> Joined:
+def combined(by_rank: ByRank) -> Joined:
     """Join the records of all ranks."""
     by_seam: dict[Seam, dict[int, Whole]] = {}
     for rank, recording in by_rank.items():

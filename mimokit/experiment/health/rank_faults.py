@@ -31,7 +31,7 @@ class RankDifference:
         )
 
 
-def differences(
+def rank_differences(
     digests: Mapping[int, Mapping[str, int]], together: int
 ) -> Iterator[RankDifference]:
     """Yield the ranks that differ from the first that has a tensor, in its group.

@@ -24,8 +24,8 @@ from mimokit.experiment.health.module_memory import (
 from mimokit.experiment.health.rank_faults import (
     Planned,
     RankDifference,
-    differences,
     not_finite,
+    rank_differences,
     rank_faults,
 )
 from mimokit.planning.types import LayoutPlan
@@ -81,7 +81,7 @@ class RunHealth(Report):
         for _, by_rank in sorted(iterations.items()):
             ranks = tuple(sample for _, sample in sorted(by_rank.items()))
             digests = {sample.rank: sample.digests for sample in ranks}
-            different = tuple(differences(digests, together))
+            different = tuple(rank_differences(digests, together))
             health = cls(ranks, different, rank_faults(ranks, plan, planned))
             if not health.healthy:
                 break

@@ -57,7 +57,7 @@ def new_root(results: Path) -> Path:
     raise _refusal(results, "it has too many folders of this second")
 
 
-def new_folder(name: str) -> Path:
+def new_run_folder(name: str) -> Path:
     """Return a new folder under `runs/` for a run; raises ConfigError if it cannot be made."""
     if sentence := name_problem(name):
         raise ConfigError([Problem("experiment", "name", name, sentence)])

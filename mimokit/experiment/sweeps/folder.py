@@ -77,7 +77,7 @@ class SweepFolder:
         if name_problem(experiment.name) is not None:
             return self.path
         directory = entries.get(experiment.name, {}).get("directory") or experiment.name
-        if directory == _own_directory(experiment):
+        if directory == str(own_directory(experiment)):
             return Path(directory)
         if name_problem(directory) is not None:
             raise self._outside(experiment, directory, "it is not a folder directly in this one")
@@ -224,9 +224,10 @@ def _inside(content: dict[str, Any]) -> dict[str, Any]:
     return {**content, "runtime": kept}
 
 
-def _own_directory(experiment: Experiment) -> str | None:
+def own_directory(experiment: Experiment) -> Path | None:
+    """Return the folder that a config names for its results, absolute."""
     named = None if experiment.config is None else experiment.config.runtime.metrics_output_dir
-    return None if named is None else str(Path(named).absolute())
+    return None if named is None else Path(named).absolute()
 
 
 def completed_info(directory: Path) -> dict[str, Any] | None:

@@ -22,6 +22,7 @@ from mimokit.experiment.sweeps.folder import (
     completed_info,
     config_content,
     experiments_of,
+    own_directory,
     recorded,
 )
 from mimokit.experiment.sweeps.records import ExperimentRecord, ExperimentStatus
@@ -80,7 +81,7 @@ def prepare_sweep(
         refuse_all(chosen)
     folder = SweepFolder.new(results_dir) if resume is None else SweepFolder.existing(resume)
     entries = {} if resume is None else recorded(resume)
-    only = _own_directory(chosen[0]) if unnamed else None
+    only = own_directory(chosen[0]) if unnamed else None
     try:
         records = tuple(
             _record(
@@ -130,11 +131,6 @@ def _write(prepared: PreparedSweep) -> None:
         folder.write(prepared.chosen, prepared.records)
     except OSError as error:
         raise unwritable(folder.path, error) from None
-
-
-def _own_directory(experiment: Experiment) -> Path | None:
-    named = None if experiment.config is None else experiment.config.runtime.metrics_output_dir
-    return None if named is None else Path(named)
 
 
 def _record(

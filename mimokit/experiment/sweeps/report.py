@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from mimokit.analysis.run_info import health_sentences
-from mimokit.experiment.prepare import REFUSED, score
+from mimokit.experiment.prepare import REFUSED, score_text
 from mimokit.experiment.sweeps.experiments import Experiment
 from mimokit.experiment.sweeps.records import NOT_DONE, ExperimentRecord, ExperimentStatus
 from mimokit.progress import bars
@@ -218,7 +218,7 @@ def _line(sample: Sample, interval: int) -> str | None:
 
 
 def _tested(sample: EvaluationSample) -> str:
-    return f"{sample.task}: {score(sample.exact_match, sample.chance)}"
+    return f"{sample.task}: {score_text(sample.exact_match, sample.chance)}"
 
 
 def _state(record: ExperimentRecord) -> str:

@@ -162,7 +162,7 @@ def generate_on_rank(
     """Generate what this rank's replica is asked for; the first rank of each returns it."""
     import torch.distributed as dist
 
-    from mimokit.extras.generation.network.exchange import counted
+    from mimokit.extras.generation.network.exchange import counting_traffic
     from mimokit.extras.generation.network.generate import generate
 
     shard = loaded(model)
@@ -175,7 +175,7 @@ def generate_on_rank(
 
     request = requests[replica]
     began = time.perf_counter()
-    with counted() as traffic:
+    with counting_traffic() as traffic:
         made = generate(shard, request, None if tensor_rank else emit_tokens, cluster.should_stop)
     if tensor_rank:
         return None

@@ -46,7 +46,7 @@ def trainings(ranks: int) -> list[Training]:
     return [*map(Training, numbers), *cut, *on_all]
 
 
-def config_of(training: Training) -> ExperimentConfig:
+def config_of_training(training: Training) -> ExperimentConfig:
     """Return the config of a small training, whose modules share all ranks."""
     language = ModuleArchitecture(
         num_layers=training.layers,
@@ -162,4 +162,4 @@ def _alone(hardware: Hardware, most: int, constants: Mapping[str, float]) -> Har
 
 
 def _seconds(step: StepTime, hardware: Hardware) -> float:
-    return predict(config_of(step.training), gpu=hardware).seconds
+    return predict(config_of_training(step.training), gpu=hardware).seconds

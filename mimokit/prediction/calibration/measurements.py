@@ -135,7 +135,9 @@ class Measurements:
         return max(self.hosts.count(host) for host in self.hosts)
 
 
-def merge(ranks: Sequence[RankMeasurements], steps: Sequence[StepTime] = ()) -> Measurements:
+def measurements_of(
+    ranks: Sequence[RankMeasurements], steps: Sequence[StepTime] = ()
+) -> Measurements:
     """Return medians over ranks, and means of collectives, which cost ranks differently much."""
     first = ranks[0]
     timed = [time for rank in ranks for time in rank.collectives]

@@ -226,7 +226,7 @@ SOURCES: Mapping[str, str] = {
     "buffers": "one layer rebuilt by full recompute, one input gathered by sequence parallelism, "
     "Transformer Engine's unused gradient of each shape of a weight (2 B); or what the optimizer's "
     "step copies beyond the activations that are gone by then",
-    "strategy": "fp32 outer weights, state of the outer optimizer and residuals of the strategy "
+    "strategy": "fp32 outer weights and state of the outer optimizer of the strategy "
     "between replicas, not cut over data parallel ranks; fp32 weights where ranks have shards",
 }
 

@@ -139,8 +139,6 @@ def gathered_bytes_of(config: StrategyConfig) -> int:
 
 def inner_state_bytes_of(config: StrategyConfig) -> int:
     """Return the bytes that the optimizer of each replica keeps per parameter, between steps."""
-    if config.name == "demo":  # its residual is the strategy's
-        return 0
     inner = config.inner_optimizer
     return STATE_BYTES * (_STATES["adamw"] if inner is None else _optimizer_numbers(inner))
 

@@ -117,7 +117,7 @@ def adjust(runs: Sequence[OwnRun], software: Software) -> Adjusted:
         before={run.label: _error(run, software) for run in runs},
         after={run.label: _error(run, adjusted) for run in runs},
         left_out=left_out,
-        contradicting=contradictions(runs),
+        contradicting=contradicting_runs(runs),
         memory={
             run.label: run.prediction(adjusted).peak_memory / GIB / run.memory_gib - 1
             for run in runs
@@ -126,7 +126,7 @@ def adjust(runs: Sequence[OwnRun], software: Software) -> Adjusted:
     )
 
 
-def contradictions(runs: Sequence[OwnRun]) -> tuple[tuple[str, str], ...]:
+def contradicting_runs(runs: Sequence[OwnRun]) -> tuple[tuple[str, str], ...]:
     """Return pairs of runs of one layout whose seconds differ too much."""
     groups: dict[object, list[OwnRun]] = defaultdict(list)
     for run in runs:

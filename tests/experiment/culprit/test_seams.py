@@ -21,10 +21,10 @@ from mimokit.engine.verify.seams.code import lines_of_step
 from mimokit.engine.verify.seams.places import RowPlaces, all_in_one, places_of_layer
 from mimokit.engine.verify.seams.recorder import Recorder
 from mimokit.engine.verify.seams.signs import row_signs, salt_of
-from mimokit.experiment.culprit.arrays import OnRank, array_of, deviating, parts_of
+from mimokit.experiment.culprit.arrays import OnRank, array_of, deviating, rank_parts
 from mimokit.experiment.culprit.measures import Measured, Order, measured
 from mimokit.experiment.culprit.report import Divergence
-from mimokit.experiment.culprit.sketches import joined
+from mimokit.experiment.culprit.sketches import combined
 from mimokit.planning.seams import GIVEN_ROWS, Recording, Seam, SeamPhase, SeamPiece, code_of
 from tests import seams
 from tests.experiment.culprit.faults.layouts import fan_in
@@ -45,8 +45,8 @@ def _recorded(tensor=TENSOR, columns=None, rows=slice(None), operation="layer") 
 
 
 def _measured(*ranks: Recording) -> Measured:
-    reference = joined({0: _recorded()})
-    (found,) = measured(reference, joined(dict(enumerate(ranks))), {})
+    reference = combined({0: _recorded()})
+    (found,) = measured(reference, combined(dict(enumerate(ranks))), {})
     return found
 
 
@@ -81,7 +81,7 @@ def test_positions_that_ranks_have_as_padding_are_left_out():
 
     seam = Seam(0, "images", "layer", SeamPhase.FORWARD)
     ranks = {rank: recording(padded[3 * rank : 3 * rank + 3], 2, rank) for rank in range(2)}
-    (found,) = measured(joined({0: recording(whole, 1, 0)}), joined(ranks), {})
+    (found,) = measured(combined({0: recording(whole, 1, 0)}), combined(ranks), {})
     assert found.difference < 1e-12
     pieces = [piece for rank in ranks.values() for piece in rank.wholes[seam]]
     assert array_of(pieces).values.shape == (10, COLUMNS)
@@ -126,11 +126,11 @@ def test_ranks_whose_rows_have_the_same_signs_hold_no_copies():
         recorder.tensor("images", "layer", SeamPhase.FORWARD, tensor[own], places)
         return recorder.recording
 
-    reference = joined({0: recording(0, 1)})
-    (found,) = measured(reference, joined({0: recording(0), 1: recording(1)}), {})
+    reference = combined({0: recording(0, 1)})
+    (found,) = measured(reference, combined({0: recording(0), 1: recording(1)}), {})
     assert found.difference < 1e-12
     assert not found.missing
-    (found,) = measured(reference, joined({0: recording(0), 1: recording(0)}), {})
+    (found,) = measured(reference, combined({0: recording(0), 1: recording(0)}), {})
     assert found.missing
 
 
@@ -149,7 +149,10 @@ def test_rows_that_a_sketch_cannot_tell_apart_are_told_apart_by_the_next():
             recorder.tensor("images", operation, SeamPhase.FORWARD, tensor, places)
         return recorder.recording
 
-    reference, found = joined({0: recording(right)}), joined({0: recording(wrong)})
+    reference, found = (
+        combined({0: recording(right)}),
+        combined({0: recording(wrong)}),
+    )
     differing = [one.seam.operation for one in measured(reference, found, {}) if one.differs]
     assert first.operation not in differing, "its sketch is the same"
     assert differing[0] in operations[:3]
@@ -178,16 +181,18 @@ def test_an_update_is_compared_by_what_it_changes():
             recorder.tensor("images", "weight", SeamPhase.WEIGHT, weight, all_in_one(1))
         return recorder.recording
 
-    right = joined({0: recording(start, start + 1e-3 * change)})
+    right = combined({0: recording(start, start + 1e-3 * change)})
     spread = {Seam(0, "images", "weight", SeamPhase.WEIGHT): 0.02}
     for factor in (1.0, 2.0):
-        wrong = joined({0: recording(start, start + 1e-3 * factor * change)})
+        wrong = combined({0: recording(start, start + 1e-3 * factor * change)})
         first, after = measured(right, wrong, spread)
         assert not first.differs
         assert after.differs == (factor == 2.0)
         assert after.difference == pytest.approx(factor - 1, abs=1e-3)
-    noise = joined({0: recording(start, start * (1 + 2**-24))})
-    assert not any(one.differs for one in measured(joined({0: recording(start, start)}), noise, {}))
+    noise = combined({0: recording(start, start * (1 + 2**-24))})
+    assert not any(
+        one.differs for one in measured(combined({0: recording(start, start)}), noise, {})
+    )
 
 
 def test_a_norm_is_that_of_the_gradients_that_were_found():
@@ -200,9 +205,9 @@ def test_a_norm_is_that_of_the_gradients_that_were_found():
         return recorder.recording
 
     size, seam = float(gradient.norm()), Seam(0, "", "all modules", SeamPhase.NORM)
-    reference = joined({0: recording(gradient, size)})
+    reference = combined({0: recording(gradient, size)})
     for norm, differs in ((1.02 * size, False), (size, True), (1.021 * size, True)):
-        found = joined({0: recording(1.02 * gradient, norm)})
+        found = combined({0: recording(1.02 * gradient, norm)})
         *_, measure = measured(reference, found, {})
         assert (measure.seam, measure.differs) == (seam, differs)
 
@@ -294,7 +299,7 @@ def test_a_wrong_shard_of_a_matrix_is_that_of_its_rank_and_has_a_border(dimensio
     whole = array_of(pieces(1, 0, 1.0))
     assert whole.values.shape == (6, 4)
     by_rank = {rank: pieces(2, rank, 1.01 if rank == wrong else 1.0) for rank in range(2)}
-    parts = parts_of(whole, by_rank)
+    parts = rank_parts(whole, by_rank)
     assert deviating(whole, parts, (), 1e-5, 0.0) == (() if wrong is None else (wrong,))
     first = replace(FIRST, seam=seam)
     borders = Divergence(first, None, arrays=(whole, tuple(parts))).borders()

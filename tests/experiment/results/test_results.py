@@ -15,7 +15,7 @@ from mimokit.analysis import read_run, read_trace
 from mimokit.cluster import RankError, RunAborted
 from mimokit.config import ConfigError
 from mimokit.config_files import load_experiment_config
-from mimokit.experiment.results.folder import EARLIER, Folder, new_folder, new_root
+from mimokit.experiment.results.folder import EARLIER, Folder, new_root, new_run_folder
 from mimokit.experiment.results.info import RunSetting, TimeLimitError, git_state
 from mimokit.experiment.results.tables import AppendedTable
 from mimokit.experiment.results.writer import RunWriter
@@ -323,14 +323,14 @@ def test_two_runs_of_one_name_in_one_second_have_different_folders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert len({new_folder("digits") for _ in range(3)}) == 3
+    assert len({new_run_folder("digits") for _ in range(3)}) == 3
     assert len({new_root(tmp_path / "b") for _ in range(3)}) == 3
 
 
 @pytest.mark.parametrize("name", ["..", "", "a/b", "../up", "two\nlines", "x" * 300, ".hidden"])
 def test_a_name_that_is_no_folder_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="results cannot have a folder of this name"):
-        new_folder(name)
+        new_run_folder(name)
 
 
 def test_folders_that_cannot_be_written_are_refused_in_a_sentence(

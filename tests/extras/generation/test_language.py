@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from mimokit.config.errors import ConfigError
-from mimokit.extras.generation.network.exchange import counted, rank_of
+from mimokit.extras.generation.network.exchange import counting_traffic, rank_of
 from mimokit.extras.generation.network.generate import Continuation, GenerationRequest, generate
 from mimokit.extras.generation.network.language import PaddedTokens
 from mimokit.extras.generation.network.loading import load_language
@@ -116,7 +116,7 @@ def test_rotary_scaling_is_that_of_hugging_face(rope: dict[str, Any], tmp_path: 
 def test_collectives_of_a_forward_pass_are_two_a_layer_and_one_for_the_embedding() -> None:
     def count(group: Any) -> tuple[int, int]:
         model = load_language(checkpoint("llama"), group)
-        with counted() as traffic:
+        with counting_traffic() as traffic:
             model(PaddedTokens.of([[1, 2, 3]]))
         return traffic.calls, traffic.bytes
 
@@ -130,7 +130,7 @@ def test_sampling_adds_one_collective_per_token_and_one_in_all() -> None:
         model = load_language(checkpoint("llama"), group)
         steps, is_second = itertools.count(1), rank_of(group) == 1
         request = GenerationRequest(((1, 2, 3), (4, 5)), (0, 1), 5)
-        with counted() as traffic:
+        with counting_traffic() as traffic:
             made = generate(model, request, stopping=lambda: next(steps) == 3 and is_second)
         return traffic.calls, made
 

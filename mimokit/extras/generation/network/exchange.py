@@ -31,7 +31,7 @@ _counting: ContextVar[tuple[CollectiveTraffic, ...]] = ContextVar("_counting", d
 
 
 @contextmanager
-def counted() -> Iterator[CollectiveTraffic]:
+def counting_traffic() -> Iterator[CollectiveTraffic]:
     """Yield what the collectives in this block count."""
     traffic = CollectiveTraffic()
     token = _counting.set((*_counting.get(), traffic))

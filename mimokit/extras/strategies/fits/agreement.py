@@ -21,7 +21,7 @@ LONGEST = 1000
 """Steps between two looks, at most."""
 
 
-def gathered(value: Any, nodes: int) -> list[Any]:
+def gathered_values(value: Any, nodes: int) -> list[Any]:
     """Return the values of all nodes, each as `json.dumps` takes it. Collective."""
     return [value] if nodes < 2 else gather_json(value)
 
@@ -48,7 +48,7 @@ class Facts:
 
 def gathered_facts(mine: Facts, nodes: int) -> list[Facts]:
     """Return the facts of all nodes. Collective."""
-    return [Facts.from_json(facts) for facts in gathered(asdict(mine), nodes)]
+    return [Facts.from_json(facts) for facts in gathered_values(asdict(mine), nodes)]
 
 
 def tensors_of(model: nn.Module) -> tuple[tuple[str, tuple[int, ...]], ...]:

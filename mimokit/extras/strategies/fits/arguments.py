@@ -106,7 +106,7 @@ def given(*values: Any, **named: Any) -> FitArguments:
     return FitArguments(*values, **named)
 
 
-def strategy_of(arguments: FitArguments) -> Strategy:
+def strategy_of_fit(arguments: FitArguments) -> Strategy:
     """Return the strategy; raises ConfigError if it is none or its name is unknown."""
     strategy = arguments.strategy
     if isinstance(strategy, str):
@@ -117,7 +117,7 @@ def strategy_of(arguments: FitArguments) -> Strategy:
     raise _rejected("strategy", strategy, wrong, "give a strategy, DiLoCoStrategy(H=100) say")
 
 
-def check_arguments(arguments: FitArguments, engines: int | None) -> int:
+def check_fit_arguments(arguments: FitArguments, engines: int | None) -> int:
     """Check the arguments, and return the number of nodes.
 
     Args:
@@ -129,7 +129,7 @@ def check_arguments(arguments: FitArguments, engines: int | None) -> int:
     refuse_if_any(_wrong(arguments, engines))
     nodes = arguments.num_nodes or engines
     assert nodes is not None
-    strategy = strategy_of(arguments)
+    strategy = strategy_of_fit(arguments)
     if strategy.config is not None:
         strategy.config.check_nodes(nodes)
     if arguments.network is not None:
@@ -184,7 +184,7 @@ def _wrong_loader(kwargs: Mapping[str, Any]) -> Iterator[Problem]:
             yield _problem(field, value, "is not an argument of DataLoader", right)
 
 
-def check_model(model: Any) -> None:
+def check_fit_model(model: Any) -> None:
     """Check that a strategy can train the model.
 
     Raises:
@@ -232,7 +232,7 @@ def _named(what: str) -> Iterator[None]:
         ) from None
 
 
-def check_data(train: Any, validation: Any, val_size: int) -> None:
+def check_fit_data(train: Any, validation: Any, val_size: int) -> None:
     """Check what can be known of data sets before they are on nodes.
 
     Raises:

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from mimokit.extras.strategies.fits.agreement import gathered
+from mimokit.extras.strategies.fits.agreement import gathered_values
 from mimokit.extras.strategies.fits.job import FitError, FitJob
 from mimokit.extras.strategies.fits.records import Record
 from mimokit.extras.strategies.nodes.communicate import Message
@@ -108,7 +108,7 @@ def load(
     last, before = (folder / str(rank) / name for name in (LAST, BEFORE))
     path = last if last.exists() else before
     header = _header(path, rank) if path.exists() else None
-    gathered_headers = gathered(None if header is None else asdict(header), nodes)
+    gathered_headers = gathered_values(None if header is None else asdict(header), nodes)
     headers = [None if each is None else Header(**each) for each in gathered_headers]
     if not any(headers):
         raise FitError(none_in(folder))
@@ -117,7 +117,7 @@ def load(
     if header is None or header.step != common:
         path = before
         header = _header(path, rank) if path.exists() else None
-    steps = gathered(None if header is None else header.step, nodes)
+    steps = gathered_values(None if header is None else header.step, nodes)
     if header is None or set(steps) != {common}:
         raise FitError(f"the checkpoints in {folder} are of different steps: {steps}")
     return _read(path, header, rank, device)

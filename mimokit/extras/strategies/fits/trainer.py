@@ -29,12 +29,12 @@ from mimokit.experiment.results import (
 from mimokit.extras.strategies.fits import checkpoint
 from mimokit.extras.strategies.fits.arguments import (
     FitArguments,
-    check_arguments,
-    check_data,
-    check_model,
+    check_fit_arguments,
+    check_fit_data,
+    check_fit_model,
     check_optimizers,
     given,
-    strategy_of,
+    strategy_of_fit,
 )
 from mimokit.extras.strategies.fits.job import FitJob, Source
 from mimokit.extras.strategies.fits.node import fit_node
@@ -119,11 +119,11 @@ class Trainer:
 
     def _start(self, arguments: FitArguments) -> FitRun:
         engines = None if self.cluster is None else len(self.cluster)
-        nodes = check_arguments(arguments, engines)
-        check_model(self.model)
-        check_data(self.train_dataset, self.val_dataset, arguments.val_size)
+        nodes = check_fit_arguments(arguments, engines)
+        check_fit_model(self.model)
+        check_fit_data(self.train_dataset, self.val_dataset, arguments.val_size)
         loggers = fit_loggers(arguments.wandb_project)
-        strategy = strategy_of(arguments)
+        strategy = strategy_of_fit(arguments)
         check_optimizers(strategy, self.model, arguments.max_steps)
         plan = strategy.plan_for(self.model, nodes, arguments.seed)
         self._check_checkpoints(arguments)

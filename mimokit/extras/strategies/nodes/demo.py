@@ -57,7 +57,7 @@ class DeMo(torch.optim.Optimizer):
                 weight.sub_(step.to(weight.dtype), alpha=lr)
 
     def _blocks(self, weight: nn.Parameter) -> _Blocks:
-        return blocks_of(tuple(weight.shape), self._config.compression_chunk)
+        return tensor_blocks(tuple(weight.shape), self._config.compression_chunk)
 
     def _kept(
         self, weight: nn.Parameter, lr: float, cut: _Blocks, kind: torch.dtype
@@ -118,7 +118,7 @@ class _Blocks:
 
 
 @lru_cache(maxsize=1024)
-def blocks_of(shape: tuple[int, ...], chunk: int) -> _Blocks:
+def tensor_blocks(shape: tuple[int, ...], chunk: int) -> _Blocks:
     """Return the blocks of a tensor."""
     return _Blocks(shape, chunk)
 
