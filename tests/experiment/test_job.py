@@ -126,7 +126,6 @@ def _run(*command: str) -> subprocess.CompletedProcess[str]:
 
 
 def _rows(folder: Path) -> int:
-    """Return how many rows the run has written."""
     return sum(len(one.read_text().splitlines()) - 1 for one in folder.rglob("metrics.csv"))
 
 

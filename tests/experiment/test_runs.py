@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
 import time
-from dataclasses import dataclass
 from importlib.metadata import version
 
 import pandas as pd
 import pytest
 
 from mimokit.analysis import read_run
-from mimokit.cluster import RankDied, RankError
-from mimokit.config import ConfigError
+from mimokit.cluster import RankError
 from mimokit.config_files import load_experiment_config
 from mimokit.engine import DigitStrips
 from mimokit.experiment import Evaluations, train
@@ -148,12 +143,8 @@ def test_a_user_brings_a_data_set_of_their_own(cluster, tmp_path):
     assert final["exact_match"] == 1.0
 
 
-@dataclass
-class _Fault:
-    """Data that does something on one rank when it is read for the third time."""
-
-    rank: int
-    action: str
+class _Dropping:
+    """Data of which rank 0 counts one image too many in the third batch."""
 
     def __call__(self, config):
         import torch.distributed as dist
@@ -165,13 +156,8 @@ class _Fault:
 
         def collate(samples):
             calls[0] += 1
-            if calls[0] == 3 and dist.get_rank() == self.rank:
-                if self.action == "kill":
-                    os.kill(os.getpid(), signal.SIGKILL)
-                if self.action == "raise":
-                    raise KeyError("page 7 is missing")
             batch = data.collate_fn(samples)
-            if calls[0] == 3 and self.action == "drop":
+            if calls[0] == 3 and dist.get_rank() == 0:
                 batch["modality_inputs"]["images"]["items_per_sample"][1] += 1
             return batch
 
@@ -184,41 +170,7 @@ def _trains_again(cluster, tmp_path):
     assert len(steps) == 8
 
 
-def test_an_exception_in_the_middle_of_a_step_is_the_ranks_own_and_the_next_run_trains(
-    cluster, tmp_path
-):
-    config = digits_config((1, 4), (2, 2), num_iterations=1000)
-    run = train(cluster, config, _Fault(2, "raise"), directory=tmp_path / "failed")
-    _wait_until(lambda: sum(s.rank == 2 for s in run.samples) >= 2, 180)
-    with pytest.raises(RankError) as error:
-        run.result(timeout=300)
-    assert error.value.rank == 2
-    assert "page 7 is missing" in str(error.value)
-    assert "in collate" in error.value.traceback_text
-    saved = json.loads((tmp_path / "failed" / "error.json").read_text())
-    assert "page 7 is missing" in saved["message"]
-    assert len(read_run(tmp_path / "failed").metrics) == 2, "what was measured is kept"
-    _trains_again(cluster, tmp_path)
-
-
-def test_a_rank_killed_while_the_others_reduce_is_named_and_training_goes_on(cluster, tmp_path):
-    config = digits_config((1, 4), (2, 2), num_iterations=1000)
-    run = train(cluster, config, _Fault(1, "kill"), directory=tmp_path / "failed")
-    _wait_until(lambda: sum(s.rank == 0 for s in run.samples) >= 2, 180)
-    with pytest.raises(RankDied) as error:
-        run.result(timeout=300)
-    assert error.value.rank == 1
-    _trains_again(cluster, tmp_path)
-
-
 def test_images_that_do_not_match_their_tokens_are_refused(cluster, tmp_path):
     config = digits_config((1, 4), (2, 2), num_iterations=5)
     with pytest.raises(RankError, match="Sample 1 of the batch has"):
-        train(cluster, config, _Fault(0, "drop"), directory=tmp_path).result()
-
-
-def test_what_cannot_run_yet_is_refused_before_it_starts(cluster):
-    config = digits_config((1, 2), (1, 2))
-    config.runtime.precision = "mxfp8"
-    with pytest.raises(ConfigError, match="precision is mxfp8, which needs GPUs of compute"):
-        train(cluster, config)
+        train(cluster, config, _Dropping(), directory=tmp_path).result()

@@ -6,14 +6,12 @@ from mimokit.architecture import LanguageModel, MultimodalModel, load_model
 
 
 def llava() -> MultimodalModel:
-    """Return LLaVA 1.5 7B."""
     model = load_model("llava-1.5-7b")
     assert isinstance(model, MultimodalModel)
     return model
 
 
 def language_model(name: str) -> LanguageModel:
-    """Return a language model by its name."""
     model = load_model(name)
     assert isinstance(model, LanguageModel)
     return model

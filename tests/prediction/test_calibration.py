@@ -85,7 +85,6 @@ def on_cores(hardware: Hardware, cores: Cores = CORES) -> Hardware:
 
 
 def steps_on(hardware: Hardware, ranks: int = 8) -> list[StepTime]:
-    """Return what small trainings take on hardware as it is predicted."""
     assert hardware.cores is not None
     alone = replace(hardware.cores, shared={1: 1.0, ranks: float(ranks)}, latency={})
     link = replace(hardware.domain, latency=1.5e-4)

@@ -10,14 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.prediction.__main__ import main, show
+from benchmarks.prediction.__main__ import main
 from benchmarks.prediction.doubt import coverage, flagged, peak_bytes
 from benchmarks.prediction.fit import bounds_reached, constants_for, fitted_constants
 from benchmarks.prediction.folds import FAMILIES
 from benchmarks.prediction.judge import (
     GIVEN_RUNS,
     LEAST_ORDER,
-    MOST_CONSTANTS,
     Judgement,
     judge,
 )
@@ -260,27 +259,6 @@ def test_adapters_train_without_gradients_and_optimizer_of_the_base() -> None:
     weights = gradients = 2 * row.model.parameters
     assert peak_bytes(row) - peak_bytes(adapted) > gradients
     assert peak_bytes(adapted) > weights
-
-
-def test_families_bounds_and_the_number_of_constants_are_printed(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    rows = measured([1.25] * 4)
-    model = replace(rows[0].model, name="GPT OSS 120B")
-    found = judged([replace(row, model=model) for row in rows])
-    (count, mean, bias) = found.families()["gpt-oss"]
-    assert count == 4
-    assert mean == pytest.approx(20, abs=0.5)
-    assert bias == pytest.approx(-20, abs=0.5)
-    sentence = "All rows: memory ends on its bound 0.55 share: something is missing here"
-    told = replace(found, constants=MOST_CONSTANTS + 1, on_bounds=(sentence,))
-    assert not next(row for row in told.rows() if row["name"] == "fitted constants")["ok"]
-    show(told)
-    printed = capsys.readouterr().out
-    assert "Families left out of the fit" in printed
-    assert "gpt-oss" in printed
-    assert f"On a bound: {sentence}" in printed
-    assert "fitted constants" in printed
 
 
 def test_what_ends_on_a_bound_is_named_with_its_fold() -> None:

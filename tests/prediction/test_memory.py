@@ -126,7 +126,6 @@ def test_encoders_hold_what_is_on_its_way_through_all_stages(branches: dict[str,
 
 
 def most_alive(steps: Iterable[tuple[str, object]]) -> int:
-    """Return the most that has gone forward and not yet backward."""
     alive: set[object] = set()
     most = 0
     for kind, what in steps:

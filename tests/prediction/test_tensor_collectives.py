@@ -26,7 +26,6 @@ LANGUAGE = "language_module"
 
 
 def counted(config: ExperimentConfig, rank: int = 0) -> dict[str, int]:
-    """Return what is planned of a rank whose micro-batches all have items."""
     planned = tensor_collectives(config, mimokit.plan(config), rank)
     assert all(span.least == span.most for span in planned.values())
     return {name: span.most for name, span in planned.items()}
@@ -44,14 +43,12 @@ LATENT = {**LATENT_ATTENTION, "q_lora_rank": 10, "num_query_groups": None}
 
 
 def recomputing(make: Callable[[], ExperimentConfig]) -> ExperimentConfig:
-    """Return a config whose language model recomputes whole layers."""
     config = make()
     config.model.module_parallelisms[LANGUAGE].recompute_granularity = "full"
     return config.finalize()
 
 
 def frozen_on_two_ranks(**fields: Any) -> ExperimentConfig:
-    """Return frozen experts behind an encoder that trains."""
     return experts_config((1, 1, 1), (2, 1, 1), True, 2, frozen=True, **fields)
 
 

@@ -308,7 +308,6 @@ def summing_once_more(original: Any) -> Any:
 
 
 def networks_of(config: ExperimentConfig, **changed: Mapping[str, Any]) -> ExperimentConfig:
-    """Return the config with other fields of its networks."""
     networks = config.model.module_architectures
     for name, fields in changed.items():
         networks[name] = networks[name].model_copy(update=fields)

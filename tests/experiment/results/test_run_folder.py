@@ -305,7 +305,6 @@ def left_in(scratch: Path) -> list[Path]:
 
 
 def shared_memory(process: psutil.Process) -> list[str]:
-    """Return the files in shared memory that a process has mapped."""
     with contextlib.suppress(psutil.Error):
         maps = process.memory_maps()
         return [one.path for one in maps if one.path.startswith("/dev/shm/")]

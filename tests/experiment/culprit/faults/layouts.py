@@ -21,17 +21,14 @@ def fan_out() -> ExperimentConfig:
 
 
 def parts() -> ExperimentConfig:
-    """Return both modules in two parts."""
     return digits_config((2, 1), (2, 1))
 
 
 def replicas() -> ExperimentConfig:
-    """Return two replicas of both modules."""
     return digits_config((1, 2), (1, 2))
 
 
 def apart() -> ExperimentConfig:
-    """Return modules on separate ranks."""
     return apart_config((1, 1, 1), (1, 1, 1), clip_grad=0.0)
 
 
@@ -51,7 +48,6 @@ def shared_states() -> ExperimentConfig:
 
 
 def dropping(config: ExperimentConfig) -> ExperimentConfig:
-    """Return a layout whose layers drop a tenth of their activations."""
     for network in config.model.module_architectures.values():
         network.hidden_dropout = 0.1
     return config

@@ -32,14 +32,12 @@ BOTH = IMAGES, LANGUAGE
 
 
 def _weights_later() -> ExperimentConfig:
-    """Return two stages that compute gradients of weights apart and later."""
     config = stages()
     config.runtime.pipeline_order = ZERO_BUBBLE
     return config.finalize()
 
 
 def _in_chunks() -> ExperimentConfig:
-    """Return two stages of two chunks of a layer."""
     config = apart_config((1, 1, 1), (1, 2, 1), 4)
     config.model.module_architectures[LANGUAGE].num_layers = 4
     language = config.model.module_parallelisms[LANGUAGE]

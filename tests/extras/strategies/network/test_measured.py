@@ -26,7 +26,6 @@ def fitted(rows: Sequence[Round]) -> tuple[float, float]:
 
 
 def judged(rows: Sequence[Round], constants: tuple[float, float]) -> tuple[float, float]:
-    """Return the mean and the largest error."""
     errors = np.abs([error(row, *constants) for row in rows])
     return float(errors.mean()), float(errors.max())
 

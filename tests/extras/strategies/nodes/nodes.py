@@ -63,13 +63,11 @@ class Net(nn.Module):
 
 
 def net(dtype: torch.dtype = torch.float32) -> Net:
-    """Return the network that all nodes begin with."""
     torch.manual_seed(0)
     return Net().to(dtype)
 
 
 def batch(node: int, step: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
-    """Return the samples of a node in a step."""
     draws = torch.Generator().manual_seed(1000 * node + step)
     x = torch.randn(8, 6, generator=draws, dtype=torch.float64)
     y = torch.randn(8, 3, generator=draws, dtype=torch.float64)
@@ -116,7 +114,6 @@ class Outcome:
 
 
 def train(case: Case, rank: int, num_nodes: int) -> Outcome:
-    """Train on one node."""
     strategy, model = case.strategy(), net(case.dtype)
     if case.apart:
         for one in model.parameters():
@@ -146,6 +143,5 @@ class SignSGD(torch.optim.Optimizer):
 
 
 def train_all(cases: Sequence[Case]) -> list[Outcome]:
-    """Train every case on this rank of the world."""
     torch.set_num_threads(1)
     return [train(case, dist.get_rank(), dist.get_world_size()) for case in cases]

@@ -78,7 +78,6 @@ class MyComposableStrategy(CommunicateOptimizeStrategy):
 
 
 def trained(strategy: Strategy, steps: int = 5) -> list[float]:
-    """Train on one node and return the losses."""
     model = net()
     strategy._init_node(model, 0, 1)
     losses = []

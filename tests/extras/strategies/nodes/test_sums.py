@@ -30,7 +30,6 @@ def numbers(node: int, size: int, dtype: torch.dtype) -> Tensor:
 
 
 def added(size: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Return the sum over the nodes in their order."""
     first, *others = (numbers(node, size, dtype) for node in range(NODES))
     return sum(others, first)
 

@@ -104,7 +104,6 @@ def test_ranks_of_a_replica_keep_the_same_bits_of_what_they_share(cluster, layou
 
 
 def _kinds(plan, config):
-    """Return the steps after the last micro-batch."""
     from mimokit.engine.data.sources import default_data
     from mimokit.engine.replicas import replica_world
     from mimokit.engine.steps import exhaust
