@@ -28,6 +28,7 @@ from mimokit.prediction.module_costs import (
 from mimokit.prediction.step_time import ModuleInput, System, module_step
 from mimokit.prediction.step_time.breakdown import PART_WORDS, StageTime
 from mimokit.prediction.step_time.layer import LayerTerms, host_term, layer_terms
+from mimokit.prediction.step_time.layer_input import LayerInput
 from mimokit.prediction.step_time.pipeline import ModuleStep
 from mimokit.prediction.step_time.stage import (
     UpdateTerms,
@@ -254,7 +255,7 @@ def module_rows(
     ):  # fmt: skip
         if float(count) == 0:
             continue
-        terms = layer_terms(net, moe, sizes, tokens, visible, system)
+        terms = layer_terms(LayerInput(net, moe, sizes, tokens, visible, system))
         again = Again(float(count if full else some), float(count) * selective)
         for way, times, done in _passes(terms, inputs, system, float(count), again):
             for term in done:

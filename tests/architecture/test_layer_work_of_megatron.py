@@ -16,9 +16,9 @@ from mimokit.architecture.layer_work.products import layer_products, score_work
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.prediction.hardware import load_hardware
 from mimokit.prediction.step_time import System, load_software
-from mimokit.prediction.step_time.products import product_seconds
 from tests.architecture.model_parallel import model_parallel
 from tests.architecture.test_gpt_of_megatron import build_gpt
+from tests.prediction.shipped import product_seconds
 
 SEQ, SAMPLES, LAYERS = 16, 2, 2
 TOKENS = SEQ * SAMPLES
@@ -105,7 +105,7 @@ def test_every_reader_counts_the_weights_of_a_layer_of_qwen() -> None:
     assert ahead.last - model_flops.last == another
     h100 = replace(load_hardware("h100"), memory_bandwidth=1e30)
     system = System(h100, load_software("megatron-bridge"))
-    seconds = product_seconds(net, None, ParallelSizes(2), 21, system)
+    seconds = product_seconds(net, ParallelSizes(2), 21, system)
     assert float(seconds) == pytest.approx(float(21 * weights / system.matrix_rate()), rel=1e-3)
 
 

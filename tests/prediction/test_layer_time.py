@@ -28,10 +28,10 @@ from mimokit.prediction.step_time.breakdown import LayerTime
 from mimokit.prediction.step_time.collectives import exchange_seconds, gather, tensor_seconds
 from mimokit.prediction.step_time.constants import value
 from mimokit.prediction.step_time.layer import layer_terms, layer_time
-from mimokit.prediction.step_time.products import product_seconds
+from mimokit.prediction.step_time.layer_input import LayerInput
 from mimokit.prediction.step_time.recipe import Recipe
 from mimokit.prediction.step_time.system import HALF
-from tests.prediction.shipped import language_model
+from tests.prediction.shipped import language_model, product_seconds
 from tests.prediction.test_calibration import Machine
 from tests.rows import rows
 
@@ -68,7 +68,7 @@ def plain(heads: int = 16, micro_batch: int = 1, t: int = 1, **changes: float) -
     sizes = ParallelSizes(t, micro_batch=micro_batch, sequence_parallel=False)
     software = replace(load_software("megatron-2021"), **changes)  # type: ignore[arg-type]
     system = System(load_hardware("a100"), software, "fp16")
-    return layer_time(net, None, sizes, 1024.0 * micro_batch, 512.0, system)
+    return layer_time(LayerInput(net, None, sizes, 1024.0 * micro_batch, 512.0, system))
 
 
 @rows("heads, micro_batch, t", (16, 1, 8), (6, 1, 1), (16, 1, 16))
@@ -163,7 +163,8 @@ def test_each_expert_of_a_rank_has_kernels_of_its_own(
     own, fused = (
         sum(float(term.seconds) for term in (*terms.forward, *terms.backward, *terms.weights)
             if "products of experts" in term.name)
-        for terms in (layer_terms(NET, EXPERTS, sizes, busy, 2048.0, one) for one in (system, free))
+        for layer in (LayerInput(NET, EXPERTS, sizes, busy, 2048.0, one) for one in (system, free))
+        for terms in (layer_terms(layer),)
     )  # fmt: skip
     assert own - fused == pytest.approx(2 * kernels * 8 * value("expert kernel"))
 
@@ -173,7 +174,7 @@ def test_adding_gradients_hides_in_products_and_not_where_weights_are_sharded() 
 
     def seconds(tokens: float, sharded: bool = False) -> float:
         sizes = ParallelSizes(data=64, fully_sharded=sharded)
-        terms = layer_terms(NET, None, sizes, tokens, 2048.0, system).weights
+        terms = layer_terms(LayerInput(NET, None, sizes, tokens, 2048.0, system)).weights
         return sum(float(term.seconds) for term in terms if "accumulation" in term.name)
 
     assert seconds(TOKENS) == 0
@@ -190,7 +191,7 @@ def test_a_frozen_model_computes_no_gradients_of_weights() -> None:
         module_step(model, ParallelSizes(data=8), ModuleInput(4096, 1, on), system, 8)
         for on in (True, False)
     )
-    products = product_seconds(model.net, None, ParallelSizes(data=8), 4096.0, system)
+    products = product_seconds(model.net, ParallelSizes(data=8), 4096.0, system)
     less = float(trained.work.matrix - frozen.work.matrix)
     assert less == pytest.approx(8 * model.net.layers * float(products), rel=1e-3)
 
@@ -198,14 +199,14 @@ def test_a_frozen_model_computes_no_gradients_of_weights() -> None:
 def test_hosts_of_tensor_parallel_ranks_wait_for_each_other() -> None:
     system = System(H100, replace(BRIDGE, host_layer=1e-3, host_collective=1e-3), "bf16")
     alone, together = (
-        layer_time(NET, None, ParallelSizes(t), 64.0, 32.0, system).forward.total for t in (1, 8)
+        layer_time(LayerInput(NET, None, ParallelSizes(t), 64.0, 32.0, system)).forward.total
+        for t in (1, 8)
     )
     assert float(alone) == pytest.approx(1e-3)
     assert float(together) == pytest.approx(5e-3)
     plain = ParallelSizes(np.array([8]), sequence_parallel=False)
-    assert float(layer_time(NET, None, plain, 64.0, 32.0, system).forward.total[0]) == (
-        pytest.approx(3e-3)
-    )
+    layer = LayerInput(NET, None, plain, 64.0, 32.0, system)
+    assert float(layer_time(layer).forward.total[0]) == pytest.approx(3e-3)
 
 
 def test_a_chip_sustains_the_same_in_all_products_that_have_it() -> None:
@@ -243,6 +244,6 @@ def test_narrow_products_take_as_long_as_the_calibrated_machine_does(width: int)
     net = Transformer(1, width, 1, 1, width, width, gated=False, norm="layer")
     rate = machine.peak / (1 + machine.half_width / width)
     expected = 2 * TOKENS * 6 * width**2 / rate
-    assert float(product_seconds(net, None, ParallelSizes(), TOKENS, system)) == pytest.approx(
+    assert float(product_seconds(net, ParallelSizes(), TOKENS, system)) == pytest.approx(
         expected, rel=1e-6
     )

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from mimokit.architecture.layer_work.products import score_work
-from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
+from mimokit.architecture.parallel_sizes import Numbers
 from mimokit.architecture.transformer import Transformer
 from mimokit.prediction.step_time.constants import value
+from mimokit.prediction.step_time.layer_input import LayerInput
 from mimokit.prediction.step_time.system import HALF, System
 from mimokit.prediction.step_time.terms import Term, TimePiece, added
 
@@ -23,18 +24,15 @@ EIGHT_BITS = 1.4
 """Rate of an 8-bit core over that of 16 bits; an assumption, inside 1 to 2."""
 
 
-def attention_terms(
-    net: Transformer, sizes: ParallelSizes, tokens: Numbers, visible: Numbers, system: System
-) -> tuple[Term, Term]:
+def attention_terms(layer: LayerInput) -> tuple[Term, Term]:
     """Return the attention core, forward and backward.
 
-    Args:
-        visible: tokens that a token attends to on average. Without fusion, masked scores are
-            computed as well.
+    Without fusion, masked scores are computed as well.
     """
-    flops = 2 * tokens * score_work(net, sizes, visible)
+    net, visible, system = layer.net, layer.visible, layer.system
+    flops = 2 * layer.tokens * score_work(net, layer.sizes, visible)
     if not system.software.fused_attention:
-        return _unfused(net, sizes, tokens, visible, system, flops)
+        return _unfused(layer, flops)
     rate = fused_rate(net, system)
     # A block of queries passes its keys one after the other: the last block all of them.
     keys = visible * (2 if net.causal else 1)
@@ -62,16 +60,9 @@ def fused_rate(net: Transformer, system: System) -> float:
     return float(peak * hardware.efficiency.attention * narrow * eight)
 
 
-def _unfused(
-    net: Transformer,
-    sizes: ParallelSizes,
-    tokens: Numbers,
-    visible: Numbers,
-    system: System,
-    flops: Numbers,
-) -> tuple[Term, Term]:
-    unmasked = 2 if net.causal else 1
-    scores = net.heads / sizes.tensor * tokens * visible * unmasked
+def _unfused(layer: LayerInput, flops: Numbers) -> tuple[Term, Term]:
+    system, unmasked = layer.system, 2 if layer.net.causal else 1
+    scores = layer.net.heads / layer.sizes.tensor * layer.tokens * layer.visible * unmasked
 
     def core(moved: int, products: int) -> Term:
         bytes_moved = _score_bytes(moved, system) * scores

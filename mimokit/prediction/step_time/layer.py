@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
@@ -17,8 +16,7 @@ from mimokit.architecture.layer_work.products import (
     ROUTED,
     ROUTED_INNER,
 )
-from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
-from mimokit.architecture.transformer import MixtureOfExperts, Transformer
+from mimokit.architecture.parallel_sizes import Numbers
 from mimokit.axes import Axis
 from mimokit.prediction.step_time.attention import attention_terms
 from mimokit.prediction.step_time.breakdown import LayerTime, TimeBreakdown
@@ -30,7 +28,8 @@ from mimokit.prediction.step_time.collectives import (
     tensor_seconds,
 )
 from mimokit.prediction.step_time.host import launch_seconds
-from mimokit.prediction.step_time.products import ProductKind, dense_terms, expert_terms
+from mimokit.prediction.step_time.layer_input import LayerInput
+from mimokit.prediction.step_time.products import dense_terms, expert_terms
 from mimokit.prediction.step_time.system import System
 from mimokit.prediction.step_time.terms import Term, TimePiece, added, breakdown
 from mimokit.prediction.step_time.traffic import backward_terms, gradient_terms, traffic_terms
@@ -51,82 +50,43 @@ class LayerTerms:
     launch: Numbers
 
 
-def layer_terms(
-    net: Transformer,
-    moe: MixtureOfExperts | None,
-    sizes: ParallelSizes,
-    tokens: Numbers,
-    visible: Numbers,
-    system: System,
-) -> LayerTerms:
-    """Return the work of one layer, term by term.
-
-    Args:
-        tokens: of one micro-batch on one rank, b s / c.
-        visible: tokens that a token attends to on average.
-    """
-    core, core_back = attention_terms(net, sizes, tokens, visible, system)
-    dense = tuple(dense_terms(net, moe, sizes, tokens, system))
-    products = (*dense, *_of_experts(net, moe, sizes, tokens, system, "forward"))
-    traffic = tuple(traffic_terms(net, moe, sizes, tokens, system))
-    named = partial(_named, dense)
-    inputs = (*named("gradient of inputs"), *_of_experts(net, moe, sizes, tokens, system, "input"))
-    weights = (
-        *named("gradient of weights"),
-        *_of_experts(net, moe, sizes, tokens, system, "weights"),
-    )
-    traffic_back = (
-        *backward_terms(net, moe, sizes, tokens, system),
-        *recomputed_terms(net, moe, sizes, tokens, products, core, system),
-    )
+def layer_terms(layer: LayerInput) -> LayerTerms:
+    """Return the work of one layer, term by term."""
+    core, core_back = attention_terms(layer)
+    dense = tuple(dense_terms(layer))
+    products = (*dense, *expert_terms(layer, "forward"))
+    traffic = tuple(traffic_terms(layer))
+    inputs = (*_named(dense, "gradient of inputs"), *expert_terms(layer, "input"))
+    weights = (*_named(dense, "gradient of weights"), *expert_terms(layer, "weights"))
+    traffic_back = (*backward_terms(layer), *recomputed_terms(layer, products, core))
     own, own_back = (core, *products, *traffic), (core_back, *inputs, *weights, *traffic_back)
-    sent = _exchanges(net, moe, sizes, tokens, own, own_back, system)
-    again = gradient_terms(net, moe, sizes, _seconds(dense), system)
+    sent = _exchanges(layer, own, own_back)
+    again = gradient_terms(layer, _seconds(dense))
     return LayerTerms(
         (*own, *sent[0]),
         (core_back, *inputs, *traffic_back, *sent[1]),
         (*weights, *again),
-        launch_seconds(net, moe, sizes, system),
+        launch_seconds(layer.net, layer.moe, layer.sizes, layer.system),
     )
 
 
-def layer_time(
-    net: Transformer,
-    moe: MixtureOfExperts | None,
-    sizes: ParallelSizes,
-    tokens: Numbers,
-    visible: Numbers,
-    system: System,
-    *,
-    trained: bool = True,
-) -> LayerTime:
-    """Return the seconds of one layer; the arguments are those of `layer_terms`.
+def layer_time(layer: LayerInput, *, trained: bool = True) -> LayerTime:
+    """Return the seconds of one layer.
 
     Args:
         trained: the backward pass computes gradients of weights.
     """
-    terms = layer_terms(net, moe, sizes, tokens, visible, system)
+    terms = layer_terms(layer)
     backward = terms.backward + (terms.weights if trained else ())
     return LayerTime(
-        _launched(breakdown(terms.forward), terms.launch, system),
-        _launched(breakdown(backward), terms.launch, system),
+        _launched(breakdown(terms.forward), terms.launch, layer.system),
+        _launched(breakdown(backward), terms.launch, layer.system),
         _seconds(terms.weights) if trained else 0.0,
     )
 
 
 def _named(terms: Iterable[Term], what: str) -> tuple[Term, ...]:
     return tuple(replace(term, name=f"{term.name}: {what}") for term in terms)
-
-
-def _of_experts(
-    net: Transformer,
-    moe: MixtureOfExperts | None,
-    sizes: ParallelSizes,
-    tokens: Numbers,
-    system: System,
-    kind: ProductKind,
-) -> tuple[Term, ...]:
-    return () if moe is None else tuple(expert_terms(net, moe, sizes, tokens, system, kind))
 
 
 def _launched(parts: TimeBreakdown, launch: Numbers, system: System) -> TimeBreakdown:
@@ -138,17 +98,12 @@ def _launched(parts: TimeBreakdown, launch: Numbers, system: System) -> TimeBrea
 
 
 def _exchanges(
-    net: Transformer,
-    moe: MixtureOfExperts | None,
-    sizes: ParallelSizes,
-    tokens: Numbers,
-    forward: Iterable[Term],
-    backward: Iterable[Term],
-    system: System,
+    layer: LayerInput, forward: Iterable[Term], backward: Iterable[Term]
 ) -> tuple[tuple[Term, ...], tuple[Term, ...]]:
+    moe, sizes, system = layer.moe, layer.sizes, layer.system
     ahead, behind = breakdown(forward), breakdown(backward)
-    collectives = layer_collectives(net, moe, sizes, "forward")
-    by_axis = exchange_seconds(collectives, moe, sizes, tokens, system)
+    collectives = layer_collectives(layer.net, moe, sizes, "forward")
+    by_axis = exchange_seconds(collectives, moe, sizes, layer.tokens, system)
     tensor, ring, sent = (by_axis[axis] for axis in (Axis.TENSOR, Axis.CONTEXT, Axis.EXPERT))
     scattered = tensor_seconds(tensor.seconds, moe, sizes, ahead.matrix, system)
     kept = tensor_backward(sizes, system)
@@ -206,19 +161,12 @@ _PRODUCTS: Mapping[str, tuple[str, ...]] = {
 _ONLY_DENSE, _ONLY_EXPERTS = frozenset({"mlp"}), frozenset({"shared_experts", "moe", "moe_act"})
 
 
-def recomputed_terms(
-    net: Transformer,
-    moe: MixtureOfExperts | None,
-    sizes: ParallelSizes,
-    tokens: Numbers,
-    products: Sequence[Term],
-    core: Term,
-    system: System,
-) -> Iterator[Term]:
+def recomputed_terms(layer: LayerInput, products: Sequence[Term], core: Term) -> Iterator[Term]:
     """Yield what the backward pass computes again (Megatron's `recompute_modules`).
 
     Layers that are recomputed whole are not among it.
     """
+    moe, sizes, system = layer.moe, layer.sizes, layer.system
     number = system.number_bytes
     absent = _ONLY_DENSE if moe is not None else _ONLY_EXPERTS
     for name in system.recipe.recompute_modules:
@@ -230,8 +178,8 @@ def recomputed_terms(
             yield from (term for term in products if f"with {of}" in term.name)
         moved: Numbers = 0.0
         if name == "layernorm":
-            moved = 2 * 2 * number * net.hidden / sizes.sequence_shards
+            moved = 2 * 2 * number * layer.net.hidden / sizes.sequence_shards
         elif name == "moe_act" and moe is not None:
             moved = 3 * number * moe.top_k * moe.ffn / sizes.tensor
-        piece = system.moved(tokens * moved)
+        piece = system.moved(layer.tokens * moved)
         yield added("memory", f"{name}, computed again", (piece,), bytes=piece.amount)

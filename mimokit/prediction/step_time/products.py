@@ -21,12 +21,11 @@ from mimokit.architecture.layer_work.products import (
     ROUTED,
     ROUTED_INNER,
     ROUTER,
-    MatrixProduct,
     layer_products,
 )
-from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
-from mimokit.architecture.transformer import MixtureOfExperts, Transformer
+from mimokit.architecture.parallel_sizes import Numbers
 from mimokit.prediction.step_time.constants import value
+from mimokit.prediction.step_time.layer_input import LayerInput
 from mimokit.prediction.step_time.system import System
 from mimokit.prediction.step_time.terms import Term, TimePiece, added
 
@@ -40,42 +39,16 @@ ProductKind = Literal["forward", "input", "weights"]
 _OF_EXPERTS = (ROUTED, ROUTED_INNER)
 
 
-def dense_products(
-    net: Transformer, moe: MixtureOfExperts | None, sizes: ParallelSizes
-) -> tuple[MatrixProduct, ...]:
-    """Return the products of a layer without those of routed experts."""
-    return tuple(
-        product for product in layer_products(net, moe, sizes) if product.of not in _OF_EXPERTS
-    )
-
-
-def product_seconds(
-    net: Transformer,
-    moe: MixtureOfExperts | None,
-    sizes: ParallelSizes,
-    tokens: Numbers,
-    system: System,
-) -> Numbers:
-    """Return the seconds of a layer's products in one forward pass on one rank."""
-    terms = [*dense_terms(net, moe, sizes, tokens, system)]
-    if moe is not None:
-        terms += expert_terms(net, moe, sizes, tokens, system, "forward")
-    return sum((term.seconds for term in terms), 0.0)
-
-
-def dense_terms(
-    net: Transformer,
-    moe: MixtureOfExperts | None,
-    sizes: ParallelSizes,
-    tokens: Numbers,
-    system: System,
-) -> Iterator[Term]:
+def dense_terms(layer: LayerInput) -> Iterator[Term]:
     """Yield the products of one forward pass, without those of routed experts."""
+    system = layer.system
     half_width = system.hardware.efficiency.half_width
-    for product in dense_products(net, moe, sizes):
+    for product in layer_products(layer.net, layer.moe, layer.sizes):
+        if product.of in _OF_EXPERTS:
+            continue
         narrow = 1 + half_width / product.width if half_width else 1
         precision = system.half if product.of == ROUTER else None
-        operations = 2 * tokens * (product.weights + product.bias)
+        operations = 2 * layer.tokens * (product.weights + product.bias)
         work = system.operations(operations, precision)
         work = replace(work, each=work.each * narrow)
         yield added(
@@ -83,26 +56,21 @@ def dense_terms(
         )
 
 
-def expert_terms(
-    net: Transformer,
-    moe: MixtureOfExperts,
-    sizes: ParallelSizes,
-    tokens: Numbers,
-    system: System,
-    kind: ProductKind,
-) -> Iterator[Term]:
-    """Yield the products of experts.
+def expert_terms(layer: LayerInput, kind: ProductKind) -> Iterator[Term]:
+    """Yield the products of experts; a dense layer has none.
 
     Args:
         kind: forward, input (the gradients of inputs) or weights (those of weights). Gradients of
             weights are read and written where they are added up.
     """
-    experts = moe.experts / sizes.expert
+    if layer.moe is None:
+        return
+    system, experts = layer.system, layer.moe.experts / layer.sizes.expert
     number, kept = system.number_bytes, system.kept_bytes
-    for product in layer_products(net, moe, sizes):
+    for product in layer_products(layer.net, layer.moe, layer.sizes):
         if product.of not in _OF_EXPERTS:
             continue
-        rows = tokens * product.rows
+        rows = layer.tokens * product.rows
         operations = 2 * rows * product.inputs * product.outputs
         matrix = experts * product.inputs * product.outputs
         weights = matrix * (2 * system.main_gradient_bytes if kind == "weights" else kept)

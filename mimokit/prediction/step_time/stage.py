@@ -33,6 +33,7 @@ from mimokit.architecture.parameters_on_rank import (
 from mimokit.prediction.step_time.breakdown import LayerTime, StageTime, TimeBreakdown
 from mimokit.prediction.step_time.collectives import TimedMessage, gathered, sent
 from mimokit.prediction.step_time.layer import host_term, layer_terms, layer_time
+from mimokit.prediction.step_time.layer_input import LayerInput
 from mimokit.prediction.step_time.system import HALF, System
 from mimokit.prediction.step_time.terms import Term, TimePiece, added, breakdown
 
@@ -75,12 +76,8 @@ def layer_times(
     tokens = inputs.sequences * inputs.seq / sizes.context
     visible = visible_tokens(net, inputs.seq)
     kinds = [moe for moe in (None, net.moe) if moe is not None or net.dense_layers]
-    return {
-        moe is not None: layer_time(
-            net, moe, sizes, tokens, visible, system, trained=inputs.trained
-        )
-        for moe in kinds
-    }
+    layers = [LayerInput(net, moe, sizes, tokens, visible, system) for moe in kinds]
+    return {layer.moe is not None: layer_time(layer, trained=inputs.trained) for layer in layers}
 
 
 def stage_time(
@@ -194,7 +191,7 @@ def _further(
 ) -> tuple[Term, ...]:
     net = module.net
     visible = visible_tokens(net, tokens * sizes.context / sizes.micro_batch)
-    terms = layer_terms(net, net.moe, sizes, tokens, visible, system)
+    terms = layer_terms(LayerInput(net, net.moe, sizes, tokens, visible, system))
     done = (*terms.forward, host_term(terms.forward, terms, system))
     return tuple(
         replace(term, name=f"layer of further tokens: {term.name}").times(module.next_token_layers)

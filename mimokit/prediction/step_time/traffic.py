@@ -6,14 +6,10 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
-from mimokit.architecture.transformer import (
-    MixtureOfExperts,
-    Transformer,
-    dense_layer,
-    expert_layer,
-)
+from mimokit.architecture.parallel_sizes import Numbers
+from mimokit.architecture.transformer import MixtureOfExperts, dense_layer, expert_layer
 from mimokit.prediction.step_time.constants import value
+from mimokit.prediction.step_time.layer_input import LayerInput
 from mimokit.prediction.step_time.system import System
 from mimokit.prediction.step_time.terms import Term, TimePiece, added
 
@@ -34,59 +30,41 @@ and 9."""
 BIAS_PASSES_BACKWARD, BIAS_KERNELS_BACKWARD = 20, 9
 
 
-def traffic_terms(
-    net: Transformer,
-    moe: MixtureOfExperts | None,
-    sizes: ParallelSizes,
-    tokens: Numbers,
-    system: System,
-) -> Iterator[Term]:
+def traffic_terms(layer: LayerInput) -> Iterator[Term]:
     """Yield norms, residuals, rotation, activation, casts and permutation of a forward pass."""
-    moved = tokens * elementwise_bytes(net, moe, sizes, system)
+    net, moe, system = layer.net, layer.moe, layer.system
+    moved = layer.tokens * elementwise_bytes(layer)
     yield _memory("norms, residuals, rotation, activation, casts", moved, system)
     if moe is not None:
-        copies = moe.top_k * net.hidden * system.number_bytes / sizes.tensor
-        yield _memory(
-            "permutation of tokens for experts",
-            tokens * copies * system.software.expert_passes,
-            system,
-        )
+        each = moe.top_k * net.hidden * system.number_bytes / layer.sizes.tensor
+        copies = layer.tokens * each
+        passes = system.software.expert_passes
+        yield _memory("permutation of tokens for experts", copies * passes, system)
         if net.ffn_bias:
-            yield from _biases(tokens * copies, moe, sizes, system, BIAS_PASSES, BIAS_KERNELS)
+            yield from _biases(layer, moe, copies, BIAS_PASSES, BIAS_KERNELS)
     yield _started("starts and ends of kernels", kernels(moe, system), _start(system))
 
 
-def backward_terms(
-    net: Transformer,
-    moe: MixtureOfExperts | None,
-    sizes: ParallelSizes,
-    tokens: Numbers,
-    system: System,
-) -> Iterator[Term]:
+def backward_terms(layer: LayerInput) -> Iterator[Term]:
     """Yield the same of a backward pass; permutation is the reverse of the forward pass's."""
-    moved = tokens * elementwise_bytes(net, moe, sizes, system, backward=True)
+    net, moe, system = layer.net, layer.moe, layer.system
+    moved = layer.tokens * elementwise_bytes(layer, backward=True)
     yield _memory("gradients of norms, residuals, rotation, activation, casts", moved, system)
     if moe is not None:
-        copies = tokens * moe.top_k * net.hidden * system.number_bytes / sizes.tensor
+        copies = layer.tokens * moe.top_k * net.hidden * system.number_bytes / layer.sizes.tensor
         yield _memory("permutation of gradients", copies * system.software.expert_passes, system)
         if net.ffn_bias:
-            each = BIAS_PASSES_BACKWARD, BIAS_KERNELS_BACKWARD
-            yield from _biases(copies, moe, sizes, system, *each)
+            yield from _biases(layer, moe, copies, BIAS_PASSES_BACKWARD, BIAS_KERNELS_BACKWARD)
     yield _started("starts and ends of kernels", 2 * kernels(moe, system), _start(system))
 
 
 def _biases(
-    copies: Numbers,
-    moe: MixtureOfExperts,
-    sizes: ParallelSizes,
-    system: System,
-    passes: int,
-    each: int,
+    layer: LayerInput, moe: MixtureOfExperts, copies: Numbers, passes: int, each: int
 ) -> Iterator[Term]:
-    if system.recipe.fused_experts:
+    if layer.system.recipe.fused_experts:
         return
-    yield _memory("biases of experts, in fp32", copies * passes, system)
-    launches = each * moe.experts / sizes.expert
+    yield _memory("biases of experts, in fp32", copies * passes, layer.system)
+    launches = each * moe.experts / layer.sizes.expert
     yield _started("kernels of the biases of experts", launches, value("expert kernel"))
 
 
@@ -100,14 +78,7 @@ def kernels(moe: MixtureOfExperts | None, system: System) -> Numbers:
     return dense + (EXPERT_KERNELS if fused else UNFUSED_EXPERT_KERNELS)
 
 
-def elementwise_bytes(
-    net: Transformer,
-    moe: MixtureOfExperts | None,
-    sizes: ParallelSizes,
-    system: System,
-    *,
-    backward: bool = False,
-) -> Numbers:
+def elementwise_bytes(layer: LayerInput, *, backward: bool = False) -> Numbers:
     """Return the bytes per token that elementwise operations of a pass move.
 
     | numbers read and written | forward | backward |
@@ -119,6 +90,7 @@ def elementwise_bytes(
     | GELU | 2 f | 3 f |
     | cast of products' inputs, or of the gradients of their outputs | 2 h + q + f | 3 h + q + 2 f |
     """
+    net, moe, sizes, system = layer.net, layer.moe, layer.sizes, layer.system
     query, key = net.heads * net.qk_dim, net.kv_heads * net.qk_dim
     number, casts = system.number_bytes, system.cast_bytes
     ffn = net.ffn if moe is None else moe.shared_ffn
@@ -139,13 +111,7 @@ def elementwise_bytes(
     return outside / sizes.sequence_shards + inside / sizes.tensor
 
 
-def gradient_terms(
-    net: Transformer,
-    moe: MixtureOfExperts | None,
-    sizes: ParallelSizes,
-    products: Numbers,
-    system: System,
-) -> Iterator[Term]:
+def gradient_terms(layer: LayerInput, products: Numbers) -> Iterator[Term]:
     """Yield the accumulation of weight gradients: one read and one write, in the products.
 
     It runs at the end of the products of dense matrices, so that only what exceeds their seconds
@@ -154,9 +120,10 @@ def gradient_terms(
     Args:
         products: seconds of the products that compute gradients of weights.
     """
-    layer = dense_layer(net) if moe is None else expert_layer(net, moe)
-    dense = layer.sharded / sizes.tensor + layer.replicated
-    sharded = SHARDED_BYTES * (dense + layer.expert / sizes.expert)
+    net, moe, sizes, system = layer.net, layer.moe, layer.sizes, layer.system
+    weights = dense_layer(net) if moe is None else expert_layer(net, moe)
+    dense = weights.sharded / sizes.tensor + weights.replicated
+    sharded = SHARDED_BYTES * (dense + weights.expert / sizes.expert)
     once = 2 * system.main_gradient_bytes * dense
     moved = system.moved(np.where(sizes.fully_sharded, sharded, once))
     within = np.minimum(moved.seconds, products)

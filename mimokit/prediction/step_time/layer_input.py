@@ -1,0 +1,27 @@
+"""A layer, and what one micro-batch of it is on a rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
+from mimokit.architecture.transformer import MixtureOfExperts, Transformer
+from mimokit.prediction.step_time.system import System
+
+
+@dataclass(frozen=True)
+class LayerInput:
+    """A layer with a micro-batch.
+
+    Attributes:
+        moe: its experts; None: it is dense.
+        tokens: of one micro-batch on one rank, b s / c.
+        visible: tokens that a token attends to on average.
+    """
+
+    net: Transformer
+    moe: MixtureOfExperts | None
+    sizes: ParallelSizes
+    tokens: Numbers
+    visible: Numbers
+    system: System
