@@ -6,14 +6,15 @@ The engine is imported on the rank, so that the notebook's process does not impo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mimokit import cluster
 from mimokit.config import ExperimentConfig, ModuleArchitecture
 from mimokit.config.runtime import Evaluations
 from mimokit.config.user_code import NO_CODE, UserCode
+from mimokit.planning.execution import Dtype
 from mimokit.planning.expert_choices import ExpertChoices, together
 from mimokit.planning.seams import Recording, Seam
 from mimokit.planning.types import LayoutPlan
@@ -27,6 +28,42 @@ if TYPE_CHECKING:
     from mimokit.engine.verify.oracle import OracleStep
     from mimokit.engine.verify.resume import RankRecord
     from mimokit.prediction.calibration import RankMeasurements
+
+    _OracleArguments: TypeAlias = tuple[
+        ExperimentConfig, DataSource, int, Mapping[str, ModuleArchitecture], UserCode
+    ]
+
+
+@dataclass(frozen=True)
+class OneProcessRun:
+    """What one process trains.
+
+    Attributes:
+        plan, config: of a single rank, with the global batch of the layout that is compared.
+        decoders: networks of the modules behind the language model, by name.
+    """
+
+    plan: LayoutPlan
+    config: ExperimentConfig
+    steps: int
+    decoders: Mapping[str, ModuleArchitecture]
+    code: UserCode
+
+    @property
+    def arguments(self) -> _OracleArguments:
+        """What `run_oracle` takes besides a plan."""
+        return self.config, _data_of(self.code), self.steps, self.decoders, self.code
+
+    @property
+    def start(self) -> Dtype:
+        """The type to which the first weights are rounded."""
+        return self.plan.executions[self.plan.llm_module_name].weights
+
+
+def _data_of(code: UserCode) -> DataSource:
+    from mimokit.engine.data.sources import default_data
+
+    return code.data or default_data
 
 
 def _send(sample: Sample) -> None:
@@ -51,7 +88,6 @@ def train_rank(
     code: UserCode = NO_CODE,
 ) -> None:
     """Train on this rank; the caller receives its samples."""
-    from mimokit.engine.data.sources import default_data
     from mimokit.engine.device import rank_facts
     from mimokit.engine.replicas import replica_world
     from mimokit.engine.training.loop import train_on_rank
@@ -66,7 +102,7 @@ def train_rank(
             config,
             _send if peers is None else partial(_send_from, peers),
             cluster.should_stop,
-            code.data or default_data,
+            _data_of(code),
             evaluations,
             trace,
             peak_flops,
@@ -75,36 +111,23 @@ def train_rank(
         )
 
 
-def oracle_rank(
-    plan: LayoutPlan,
-    config: ExperimentConfig,
-    steps: int,
-    decoders: Mapping[str, ModuleArchitecture],
-    code: UserCode,
-) -> tuple[str, list[list[OracleStep]], list[list[Noise]]]:
+def oracle_rank(process: OneProcessRun) -> tuple[str, list[list[OracleStep]], list[list[Noise]]]:
     """Run the oracle in fp32; return the name of the data and the steps of each replica.
 
     For a run of fewer bits also return how much each step of one process in these differs.
     """
-    from mimokit.engine.data.sources import data_of, default_data
+    from mimokit.engine.data.sources import data_of
 
-    data = code.data or default_data
-    given = config, data, steps, decoders, code
-    reference, noise, loss_scale = _in_both(plan, *given)
+    reference, noise, loss_scale = _in_both(process)
     if noise:
         # The partial sums of a layout may be larger than those of one process.
         scale = max(1.0, loss_scale / 4)
         reference = [[replace(step, loss_scale=scale) for step in whole] for whole in reference]
-    return data_of(data, config).name, reference, noise
+    return data_of(_data_of(process.code), process.config).name, reference, noise
 
 
 def _in_both(
-    plan: LayoutPlan,
-    config: ExperimentConfig,
-    data: DataSource,
-    steps: int,
-    decoders: Mapping[str, ModuleArchitecture],
-    code: UserCode,
+    process: OneProcessRun,
     nudge: int | None = None,
     choices: Sequence[Sequence[ExpertChoices]] | None = None,
 ) -> tuple[list[list[OracleStep]], list[list[Noise]], float]:
@@ -118,19 +141,19 @@ def _in_both(
     from mimokit.engine.verify.compare import noise_of
     from mimokit.engine.verify.oracle import run_oracle
 
-    start = plan.executions[plan.llm_module_name].weights
-    given = config, data, steps, decoders, code, start
+    plan, start = process.plan, process.start
+    arguments = *process.arguments, start
     if start == "fp32":
-        return run_oracle(plan, *given, nudge=nudge), [], 1.0
-    loss_scale = config.runtime.initial_loss_scale if start == "fp16" else 1.0
-    rounded = run_oracle(plan, *given, loss_scale, nudge, choices)
+        return run_oracle(plan, *arguments, nudge=nudge), [], 1.0
+    loss_scale = process.config.runtime.initial_loss_scale if start == "fp16" else 1.0
+    rounded = run_oracle(plan, *arguments, loss_scale, nudge, choices)
     while loss_scale > 1 and not all(step.is_finite for own in rounded for step in own):
         loss_scale /= 2
-        rounded = run_oracle(plan, *given, loss_scale, nudge, choices)
+        rounded = run_oracle(plan, *arguments, loss_scale, nudge, choices)
     chosen = [[step.choices for step in own] for own in rounded]
     in_fp32 = {name: execution.in_fp32() for name, execution in plan.executions.items()}
     whole = replace(plan, executions=in_fp32)
-    reference = run_oracle(whole, *given, nudge=nudge, choices=chosen)
+    reference = run_oracle(whole, *arguments, nudge=nudge, choices=chosen)
     noise = [noise_of(exact, own) for exact, own in zip(reference, rounded, strict=True)]
     return _with_choices(reference), noise, loss_scale
 
@@ -146,13 +169,7 @@ def _with_choices(reference: list[list[OracleStep]]) -> list[list[OracleStep]]:
 
 
 def noise_rank(
-    plan: LayoutPlan,
-    config: ExperimentConfig,
-    steps: int,
-    decoders: Mapping[str, ModuleArchitecture],
-    code: UserCode,
-    seeds: Sequence[int],
-    choices: Sequence[Sequence[ExpertChoices]],
+    process: OneProcessRun, seeds: Sequence[int], choices: Sequence[Sequence[ExpertChoices]]
 ) -> list[Noise]:
     """Run one process in fewer bits and in fp32 again, once per seed, from weights rounded alike.
 
@@ -160,40 +177,29 @@ def noise_rank(
 
     Returns how much each step differs, of all seeds and replicas.
     """
-    from mimokit.engine.data.sources import default_data
-
-    given = config, code.data or default_data, steps, decoders, code
     return [
         step
         for seed in seeds
-        for of_replica in _in_both(plan, *given, nudge=seed, choices=choices)[1]
+        for of_replica in _in_both(process, seed, choices)[1]
         for step in of_replica
     ]
 
 
 def rounding_rank(
-    plan: LayoutPlan,
-    config: ExperimentConfig,
-    oracle: Sequence[Sequence[OracleStep]],
-    decoders: Mapping[str, ModuleArchitecture],
-    code: UserCode,
-    seeds: Sequence[int],
+    process: OneProcessRun, oracle: Sequence[Sequence[OracleStep]], seeds: Sequence[int]
 ) -> list[list[StepRounding]]:
     """Run the oracle again, once per seed, from weights that are rounded differently.
 
     Returns, for each seed and replica, how its steps differ from those of the oracle.
     """
-    from mimokit.engine.data.sources import default_data
     from mimokit.engine.verify.compare import rounding_of
     from mimokit.engine.verify.oracle import run_oracle
 
-    data, steps = code.data or default_data, len(oracle[0])
+    runs = (run_oracle(process.plan, *process.arguments, nudge=seed) for seed in seeds)
     return [
         rounding_of(expected, nudged)
-        for seed in seeds
-        for expected, nudged in zip(
-            oracle, run_oracle(plan, config, data, steps, decoders, code, nudge=seed), strict=True
-        )
+        for replicas in runs
+        for expected, nudged in zip(oracle, replicas, strict=True)
     ]
 
 
@@ -204,14 +210,12 @@ def compare_rank(
     code: UserCode,
 ) -> list[StepDifference]:
     """Run the layout and compare it with the oracle of its replica, step by step."""
-    from mimokit.engine.data.sources import default_data
     from mimokit.engine.replicas import replica_world
     from mimokit.engine.verify.compare import compare_on_rank
 
     with replica_world(plan) as (of_replica, peers):
         expected = oracle[0 if peers is None else peers.replica]
-        data = code.data or default_data
-        return compare_on_rank(of_replica, config, data, expected, peers, code)
+        return compare_on_rank(of_replica, config, _data_of(code), expected, peers, code)
 
 
 def resume_rank(
@@ -222,11 +226,10 @@ def resume_rank(
     code: UserCode,
 ) -> RankRecord:
     """Train, save and train on; with None before it, go on from a checkpoint."""
-    from mimokit.engine.data.sources import default_data
     from mimokit.engine.replicas import replica_world
     from mimokit.engine.verify.resume import record_resumed, record_saved
 
-    data = code.data or default_data
+    data = _data_of(code)
     with replica_world(plan) as (of_replica, peers):
         if before is None:
             return record_resumed(of_replica, config, data, after, code, peers)
@@ -234,11 +237,7 @@ def resume_rank(
 
 
 def seams_of_one_rank(
-    plan: LayoutPlan,
-    config: ExperimentConfig,
-    steps: int,
-    decoders: Mapping[str, ModuleArchitecture],
-    code: UserCode,
+    process: OneProcessRun,
     wholes: Sequence[Seam],
     nudge: int | None,
     in_row: bool,
@@ -250,13 +249,10 @@ def seams_of_one_rank(
         in_row: the layout puts samples in a row, without padding.
         choices: of experts, in every step; none: its own.
     """
-    from mimokit.engine.data.sources import default_data
     from mimokit.engine.verify.seams.one_process import record_one_process
 
-    start = plan.executions[plan.llm_module_name].weights
-    data = code.data or default_data
     return record_one_process(
-        plan, config, data, steps, decoders, code, start, wholes, nudge, in_row, choices
+        process.plan, *process.arguments, process.start, wholes, nudge, in_row, choices
     )
 
 
@@ -268,10 +264,9 @@ def seams_rank(
     wholes: Sequence[Seam],
 ) -> Recording:
     """Record the seams of a layout on this rank, in steps like those of one process."""
-    from mimokit.engine.data.sources import default_data
     from mimokit.engine.verify.seams.layout import record_layout
 
-    return record_layout(plan, config, code.data or default_data, reference, code, wholes)
+    return record_layout(plan, config, _data_of(code), reference, code, wholes)
 
 
 def calibrate_rank(precision: str | None) -> RankMeasurements:
@@ -296,10 +291,9 @@ def open_stepper(
     code: UserCode,
 ) -> None:
     """Build the model of this rank and stop before its first step."""
-    from mimokit.engine.data.sources import default_data
     from mimokit.engine.stepper.session import open_session
 
-    open_session(name, plan, config, code.data or default_data, keep, code)
+    open_session(name, plan, config, _data_of(code), keep, code)
 
 
 def ask_stepper(name: str, method: str, *args: Any) -> tuple[Any] | None:

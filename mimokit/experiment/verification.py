@@ -135,11 +135,9 @@ def _computed(
     code: UserCode,
 ) -> Oracle:
     alone, decoders = single_rank(layout), decoder_networks(layout)
-    plan = plan_of_one(alone)
+    process = on_rank.OneProcessRun(plan_of_one(alone), alone, steps, decoders, code)
     with shown(f"Training in one process, {counted(steps, 'step')}"):
-        name, steps_taken, noise = cluster.run(
-            on_rank.oracle_rank, plan, alone, steps, decoders, code, world_size=1
-        )[0]
+        name, steps_taken, noise = cluster.run(on_rank.oracle_rank, process, world_size=1)[0]
     recorded = tuple(map(tuple, steps_taken))
     return Oracle(alone, decoders, name, code, recorded, tuple(map(tuple, noise)))
 
@@ -249,18 +247,17 @@ def _with_rounding(
     oracle: Oracle,
     expected: list[list[OracleStep]],
 ) -> VerificationReport:
-    again = plan_of_one(oracle.config), oracle.config
-    how = oracle.decoders, oracle.code
-    if report.yardstick is not None:
-        with shown("Finding what rounding alone changes"):
+    plan, count = plan_of_one(oracle.config), len(expected[0])
+    process = on_rank.OneProcessRun(plan, oracle.config, count, oracle.decoders, oracle.code)
+    with shown("Finding what rounding alone changes"):
+        if report.yardstick is not None:
             choices = [[step.choices for step in replica] for replica in expected]
             noise: list[Noise] = cluster.run(
-                on_rank.noise_rank, *again, len(choices[0]), *how, ROUNDINGS, choices, world_size=1
+                on_rank.noise_rank, process, ROUNDINGS, choices, world_size=1
             )[0]
-        return replace(report, yardstick=report.yardstick.of_several(noise, len(ROUNDINGS)))
-    with shown("Finding what rounding alone changes"):
+            return replace(report, yardstick=report.yardstick.of_several(noise, len(ROUNDINGS)))
         by_seed: list[list[StepRounding]] = cluster.run(
-            on_rank.rounding_rank, *again, expected, *how, ROUNDINGS, world_size=1
+            on_rank.rounding_rank, process, expected, ROUNDINGS, world_size=1
         )[0]
     steps = list(zip(*by_seed, strict=True))
     return replace(

@@ -246,20 +246,11 @@ def _alone(
     nudge: int | None = None,
     choices: Sequence[ExpertChoices] = (),
 ) -> Recording:
-    alone = single_rank(side.config)
-    return cluster.run(  # type: ignore[no-any-return]
-        on_rank.seams_of_one_rank,
-        plan_of_one(alone),
-        alone,
-        steps,
-        decoder_networks(side.config),
-        side.code,
-        tuple(wholes),
-        nudge,
-        side.in_row,
-        choices,
-        world_size=1,
-    )[0]
+    alone, decoders = single_rank(side.config), decoder_networks(side.config)
+    process = on_rank.OneProcessRun(plan_of_one(alone), alone, steps, decoders, side.code)
+    seams = tuple(wholes), nudge, side.in_row, choices
+    recording: Recording = cluster.run(on_rank.seams_of_one_rank, process, *seams, world_size=1)[0]
+    return recording
 
 
 @dataclass(frozen=True)
