@@ -10,7 +10,7 @@ import pytest
 from mimokit.cluster import EngineCluster, RankError
 from mimokit.config import ConfigError, ExperimentConfig
 from mimokit.config.user_code import checked_code
-from mimokit.experiment import Oracle, Stepper, compute_oracle, train, verify
+from mimokit.experiment import Oracle, Stepper, compute_oracle, explain, train, verify
 from tests.evaluations import QUICK
 from tests.layouts import digits_config, two_microbatches
 
@@ -48,6 +48,11 @@ def test_runs_and_steppers_take_it(oracle: Oracle, cluster: EngineCluster) -> No
     with Stepper(cluster, COLOCATED, loss_func=_squared) as stepper:
         result = stepper.run_until(action="report").records[0].result
     assert result["loss"] == pytest.approx(oracle.losses[0], rel=1e-5)
+
+
+def test_its_tensors_are_compared(cluster: EngineCluster) -> None:
+    found = explain(cluster, COLOCATED, steps=1, loss_func=_squared)
+    assert found.passed, found.verdict
 
 
 def test_an_oracle_of_another_loss_is_rejected(oracle: Oracle, cluster: EngineCluster) -> None:
