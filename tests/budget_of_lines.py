@@ -24,13 +24,13 @@ VERBS: dict[str, Place] = {
 }
 """Verb -> what does it. `verify` reaches what it calls on ranks."""
 BUDGETS = {
-    "plan": 17_000,
+    "plan": 16_500,
     "training rank": 43_500,  # goal 38,000; `Ragged` and one network take the rest
-    "verify": 55_500,  # goal 48,000
-    "core": 89_000,  # goal 76,000
-    "mimokit": 101_000,  # goal 90,000
-    "widgets": 9_700,  # 8,000 when each picture is drawn once
-    "JavaScript": 7_900,  # 5,500 likewise
+    "verify": 52_500,  # goal 48,000
+    "core": 88_500,  # goal 76,000
+    "mimokit": 100_200,  # goal 90,000
+    "widgets": 9_200,  # 8,000 when each picture is drawn once
+    "JavaScript": 7_700,  # 5,500 likewise
 }
 """What is counted -> the most lines."""
 
