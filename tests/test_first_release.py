@@ -95,7 +95,6 @@ def test_the_json_of_a_verification_is_the_same() -> None:
         "strategy",
         "worst_parameters",
         "adam_epsilon",
-        "explanation",
         "unproved",
         "gradient_rounding",
         "weight_rounding",

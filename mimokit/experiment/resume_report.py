@@ -55,7 +55,9 @@ class ResumeReport(Report):
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
-        return {**asdict(self), "passed": self.passed}
+        fields = asdict(self).items()
+        lists = {key: list(value) if isinstance(value, tuple) else value for key, value in fields}
+        return {**lists, "passed": self.passed}
 
     def section(self) -> Section:
         """Return a row per step, and below them the verdict."""

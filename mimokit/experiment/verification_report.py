@@ -259,8 +259,9 @@ class VerificationReport(Report):
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
+        fields = asdict(self).items()
         return {
-            **asdict(self),
+            **{name: list(value) if isinstance(value, tuple) else value for name, value in fields},
             "passed": self.passed,
             "precision": "fp32" if self.yardstick is None else self.yardstick.precision,
             "yardstick": None if self.yardstick is None else self.yardstick.to_json(),
