@@ -1,4 +1,4 @@
-"""Which rooms beside the core there are, and how the core asks one for something by name.
+"""Which rooms next to the core there are, and how the core asks one for something by name.
 
 The folder `mimokit/extras` may be deleted, whole or in part.
 """
@@ -16,7 +16,7 @@ FOLDER = Path(__file__).with_name("extras")
 
 
 class MissingRoomError(SentenceError, ImportError):
-    """What was asked for is in a room beside the core that is not installed."""
+    """What was asked for is in a room next to the core that is not installed."""
 
     def __init__(self, what: str, room: str) -> None:
         super().__init__(
@@ -26,18 +26,18 @@ class MissingRoomError(SentenceError, ImportError):
 
 
 def room_of(module: str) -> str | None:
-    """Return the room beside the core that a module is in; None: it is in the core."""
+    """Return the room next to the core that a module is in; None: it is in the core."""
     inside = module.removeprefix(f"{PACKAGE}.")
     return None if inside == module else inside.partition(".")[0]
 
 
 def is_there(room: str) -> bool:
-    """Return whether a room beside the core is installed."""
+    """Return whether a room next to the core is installed."""
     return (FOLDER / room / "__init__.py").is_file()
 
 
 def import_extra(module: str, what: str) -> ModuleType:
-    """Return a module of a room beside the core.
+    """Return a module of a room next to the core.
 
     Args:
         module: inside of `mimokit.extras`, such as `"strategies.section"`.

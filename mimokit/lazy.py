@@ -31,7 +31,7 @@ def lazy_names(
     A submodule that has the name of a public object would hide the object once it is imported, so
     a package must not have one; `tests/test_faces.py` checks that.
 
-    A name of a room beside the core that is not installed is not listed, and raises
+    A name of a room next to the core that is not installed is not listed, and raises
     `MissingRoomError` when it is used.
 
     Args:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from html import escape
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
     from rich.console import Console, ConsoleOptions, RenderResult
     from rich.table import Table
 
@@ -114,6 +115,12 @@ def html_sections(sections: Iterable[Section]) -> str:
     """Return sections as one `<div>` without scripts, readable on light and dark pages."""
     style = "font-size:.9em;line-height:1.4;color:inherit;max-width:80em;overflow-x:auto"
     return f'<div style="{style}">{"".join(section.to_html() for section in sections)}</div>'
+
+
+def plain_fields(record: DataclassInstance) -> dict[str, Any]:
+    """Return the fields of a dataclass as JSON has them: with lists in place of its tuples."""
+    fields = asdict(record).items()
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in fields}
 
 
 def plain_text(shown: Any) -> str:

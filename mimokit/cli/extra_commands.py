@@ -1,4 +1,4 @@
-"""Commands of rooms beside the core: each public function of a `commands.py` in `mimokit/extras`.
+"""Commands of rooms next to the core: each public function of a `commands.py` in `mimokit/extras`.
 
 The command line reads the names and docstrings of these files, and imports a file when one of its
 commands is asked for more than its line of help.
@@ -19,7 +19,7 @@ from mimokit.extra_rooms import FOLDER, MissingRoomError, import_extra
 
 
 class CommandGroup(TyperGroup):
-    """The commands of the core, then those of the rooms beside it."""
+    """The commands of the core, then those of the rooms next to it."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -59,7 +59,7 @@ def _commands() -> Iterator[_ExtraCommand]:
 
 
 def extra_command(name: str, room: str, option: str) -> Callable[..., None]:
-    """Return a command of a room beside the core, which an option of another command stands for."""
+    """Return a command of a room next to the core that an option of another command stands for."""
     try:
         module = import_extra(f"{room}.commands", option)
     except MissingRoomError as error:

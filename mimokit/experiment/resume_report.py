@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from mimokit.experiment.verification_report import largest, relative
-from mimokit.tables import Report, Section
+from mimokit.tables import Report, Section, plain_fields
 from mimokit.units import counted
 
 COLUMNS = ("step", "loss", "without a stop", "difference")
@@ -55,9 +55,7 @@ class ResumeReport(Report):
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
-        fields = asdict(self).items()
-        lists = {key: list(value) if isinstance(value, tuple) else value for key, value in fields}
-        return {**lists, "passed": self.passed}
+        return {**plain_fields(self), "passed": self.passed}
 
     def section(self) -> Section:
         """Return a row per step, and below them the verdict."""

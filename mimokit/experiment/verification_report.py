@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from mimokit.experiment.yardstick import MOST_NOISE, Yardstick
 from mimokit.planning.expert_choices import Rerouted
-from mimokit.tables import Report, Section
+from mimokit.tables import Report, Section, plain_fields
 from mimokit.units import counted
 
 # Adam divides by the square root of the squared gradient plus epsilon: rounding noise in gradients
@@ -259,9 +259,8 @@ class VerificationReport(Report):
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
-        fields = asdict(self).items()
         return {
-            **{name: list(value) if isinstance(value, tuple) else value for name, value in fields},
+            **plain_fields(self),
             "passed": self.passed,
             "precision": "fp32" if self.yardstick is None else self.yardstick.precision,
             "yardstick": None if self.yardstick is None else self.yardstick.to_json(),

@@ -1,4 +1,4 @@
-"""Rooms beside the core. The core imports none of them, and works where any of them is deleted.
+"""Rooms next to the core. The core imports none of them, and works where any of them is deleted.
 
 A room enters the core at declared points only:
 
