@@ -15,6 +15,9 @@ Activation = Literal["gelu", "gelu_tanh", "quick_gelu", "silu"]
 
 Probability = Annotated[float, Field(ge=0, lt=1)]
 
+# Not strict: a file has lists. It is a tuple so that it can be hashed.
+_Factors = Annotated[tuple[Annotated[float, Field(gt=0, le=1e6)], ...], Field(strict=False)]
+
 
 class RopeScaling(ConfigModel):
     """How the positions of rotary embeddings are stretched; names are those of Hugging Face."""
@@ -38,11 +41,11 @@ class RopeScaling(ConfigModel):
     original_max_position_embeddings: Size = 8192
     """All but linear: positions before stretching."""
 
-    short_factor: tuple[Annotated[float, Field(gt=0, le=1e6)], ...] | None = None
+    short_factor: _Factors | None = None
     """longrope: by which the wavelengths of the pairs of a head are stretched in runs whose
     sequences are not longer."""
 
-    long_factor: tuple[Annotated[float, Field(gt=0, le=1e6)], ...] | None = None
+    long_factor: _Factors | None = None
     """longrope: likewise, in runs whose sequences are longer."""
 
     beta_fast: Annotated[float, Field(gt=0, le=1e6)] = 32.0

@@ -7,6 +7,8 @@ from typing import Any
 from mimokit.config import ConfigError, ExperimentConfig, Problem
 from mimokit.config_files import config_from_mapping
 
+LANGUAGE = "language_module"
+
 
 def network(**fields: Any) -> dict[str, Any]:
     base = {
@@ -49,6 +51,38 @@ def sections(
         },
         "runtime": {"pipeline_schedule": schedule},
     }
+
+
+def three_encoders() -> dict[str, Any]:
+    """Return a CLIP-like, a DINO-like and a Whisper-like encoder before one language module."""
+    content = sections({"data_parallel": 4}, {"data_parallel": 4}, "homogeneous")
+    model = content["model"]
+    model["module_architectures"] = {
+        "clip": network(image_size=8, patch_size=4, class_token=True),
+        "dino": network(image_size=16, patch_size=4, num_registers=4, class_token=True),
+        "audio": network(mel_bins=20, seq_length=24, merge_size=4),
+        LANGUAGE: network(seq_length=128, vocab_size=1024, tied_embeddings=True),
+    }
+    model["module_parallelisms"] = {
+        name: {"data_parallel": 4} for name in model["module_architectures"]
+    }
+    model["special_token_ids"] = {"clip": 1024, "dino": 1025, "audio": 1026}
+    model["encoder_module_name"] = "clip"
+    content["data"]["modality_seq_lengths"] = {"clip": 16, "dino": 32, "audio": 12}
+    content["data"]["modality_presence"] = {
+        "audio": {"microbatches": [True, False]},
+        "dino": {"samples": [True, True, False]},
+    }
+    return content
+
+
+def text_head() -> dict[str, Any]:
+    """Return three encoders of which the second reads words."""
+    content = three_encoders()
+    words = network(vocab_size=1024, seq_length=16, modal_type="text")
+    content["model"]["module_architectures"]["dino"] = words
+    del content["data"]["modality_presence"]["dino"]
+    return content
 
 
 def put(content: dict[str, Any], path: str, value: object) -> dict[str, Any]:

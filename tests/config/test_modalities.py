@@ -7,33 +7,19 @@ from typing import Any
 import pytest
 
 from mimokit.config import ConfigError, ExperimentConfig, ModalityPresence, ProjectorArchitecture
-from tests.config.sections import load, network, only, problems, put, sections
+from tests.config.sections import (
+    load,
+    network,
+    only,
+    problems,
+    put,
+    sections,
+    text_head,
+    three_encoders,
+)
 from tests.layouts_apart import apart_config, decoded_config, with_adapter
 from tests.layouts_multimodal import LANGUAGE, multimodal_config
 from tests.rows import rows
-
-
-def three_encoders() -> dict[str, Any]:
-    """Return a CLIP-like, a DINO-like and a Whisper-like encoder before one language module."""
-    content = sections({"data_parallel": 4}, {"data_parallel": 4}, "homogeneous")
-    model = content["model"]
-    model["module_architectures"] = {
-        "clip": network(image_size=8, patch_size=4, class_token=True),
-        "dino": network(image_size=16, patch_size=4, num_registers=4, class_token=True),
-        "audio": network(mel_bins=20, seq_length=24, merge_size=4),
-        LANGUAGE: network(seq_length=128, vocab_size=1024, tied_embeddings=True),
-    }
-    model["module_parallelisms"] = {
-        name: {"data_parallel": 4} for name in model["module_architectures"]
-    }
-    model["special_token_ids"] = {"clip": 1024, "dino": 1025, "audio": 1026}
-    model["encoder_module_name"] = "clip"
-    content["data"]["modality_seq_lengths"] = {"clip": 16, "dino": 32, "audio": 12}
-    content["data"]["modality_presence"] = {
-        "audio": {"microbatches": [True, False]},
-        "dino": {"samples": [True, True, False]},
-    }
-    return content
 
 
 def test_three_encoders_are_right() -> None:
@@ -150,15 +136,6 @@ def test_frequencies_are_those_of_the_width_that_a_head_has() -> None:
     assert not problems(put(content, path, [3, 3, 2]))
     wrong = only(problems(put(content, path, [2, 3, 3])))
     assert "height has at most 3 and width 2; give time more" in wrong.sentence
-
-
-def text_head() -> dict[str, Any]:
-    """Return three encoders of which the second reads words."""
-    content = three_encoders()
-    words = network(vocab_size=1024, seq_length=16, modal_type="text")
-    content["model"]["module_architectures"]["dino"] = words
-    del content["data"]["modality_presence"]["dino"]
-    return content
 
 
 def test_an_encoder_that_says_so_is_a_text_head() -> None:

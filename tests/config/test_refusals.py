@@ -3,77 +3,39 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from pathlib import Path
+import json
 from typing import Any
 
 import pytest
 
 import mimokit
-from mimokit.config import ConfigError
+from mimokit.config import ConfigError, Problem
+from tests.config.refusals import (
+    LANGUAGE,
+    ROWS,
+    SENTENCES,
+    TABLES,
+    changed,
+    content_of,
+    refusals,
+    refused,
+)
 from tests.config.sections import load, only, problems, put, sections
-from tests.rows import each, table
+from tests.rows import each
 
-LANGUAGE = "language_module"
-TABLES = table(Path(__file__).with_name("refusals.yaml"))
-SHORT = {"networks.": "model.module_architectures.", "sizes.": "model.module_parallelisms."}
 FOUR = {"tensor_parallel": 4, "data_parallel": 1}
-
-
-def of_values() -> Iterator[tuple[str, dict[str, Any]]]:
-    for module, field, path, value in TABLES["values"]:
-        yield f"{path} {value!r}", {"put": {path: value}, "at": [module, field, value], "said": []}
-
-
-def of_networks() -> Iterator[tuple[str, dict[str, Any]]]:
-    for module, rows in TABLES["networks"].items():
-        for said, fields in rows.items():
-            changes = {f"networks.{module}.{name}": value for name, value in fields.items()}
-            if "num_moe_experts" in fields:
-                changes[f"sizes.{module}.sequence_parallel"] = True
-            yield f"{module}: {said}", {"put": changes, "at": [module], "said": said}
-
-
-ROWS: dict[str, dict[str, dict[str, Any]]] = {
-    **{group: TABLES[group] for group in ("layouts", "fields", "parts")},
-    "values": dict(of_values()),
-    "networks": dict(of_networks()),
-    "worlds": {
-        repr(number): {"world": number, "at": ["world", "world_size"], "said": []}
-        for number in TABLES["worlds"]
-    },
-    "predictions": {
-        said: {"put": {"prediction": section}} for said, section in TABLES["predictions"].items()
-    },
-}
-
-
-def changed(content: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    for path, value in copy.deepcopy(changes).items():
-        for short, whole in SHORT.items():
-            path = whole + path.removeprefix(short) if path.startswith(short) else path
-        put(content, path, value)
-    return content
 
 
 def check(name: str, row: dict[str, Any]) -> None:
     """Compare the only problem of a row with what the row says of it."""
     row = copy.deepcopy(row)
-    content = sections(row.get("images"), row.get("language"), row.get("schedule", "colocated"))
-    world = row.get("world")
-    found = problems(changed(content, row.get("put", {})), world)
+    content, world = content_of(row), row.get("world")
+    found = refused(row)
     place = row.get("among", row.get("at", []))
     problem = only(tuple(one for one in found if "among" not in row or one.field == place[1]))
     assert [problem.module, problem.field, problem.value][: len(place)] == place
-    said = row.get("said", name)
-    for words in [said] if isinstance(said, str) else said:
-        assert words in problem.sentence
-    if isinstance(problem.value, int | str) and not isinstance(problem.value, bool):
-        assert str(problem.value) in problem.sentence
-    assert problem.module in problem.sentence.lower()
-    assert problem.field in problem.sentence
-    assert "\n" not in problem.sentence
-    assert problem.sentence.endswith((".", "?"))
+    assert says(problem, row.get("said", name))
+    is_one_sentence(problem)
     if "fix" in row:
         assert problem.fix == dict(zip(("path", "value"), row["fix"], strict=True))
         mimokit.plan(load(put(content, *row["fix"]), world))
@@ -81,9 +43,37 @@ def check(name: str, row: dict[str, Any]) -> None:
         mimokit.plan(load(changed(content, row["mended"]), world))
 
 
-@pytest.mark.parametrize("group", ROWS)
+def says(problem: Problem, said: str | list[str]) -> bool:
+    return all(words in problem.sentence for words in ([said] if isinstance(said, str) else said))
+
+
+def is_one_sentence(problem: Problem) -> None:
+    if isinstance(problem.value, int | str) and not isinstance(problem.value, bool):
+        assert str(problem.value) in problem.sentence
+    assert problem.module in problem.sentence.lower()
+    assert problem.field in problem.sentence
+    assert "\n" not in problem.sentence
+    assert problem.sentence.endswith((".", "?"))
+
+
+@pytest.mark.parametrize("group", [group for group in ROWS if group != "modules"])
 def test_is_refused_in_a_sentence(group: str, subtests: pytest.Subtests) -> None:
     each(subtests, {name: (name, row) for name, row in ROWS[group].items()}, check)
+
+
+def check_words(row: dict[str, Any]) -> None:
+    found = refused(row)
+    assert any(says(problem, row["said"]) for problem in found), found
+    assert all(problem.sentence.endswith((".", "?")) for problem in found)
+
+
+def test_modules_that_do_not_fit_are_refused_in_sentences(subtests: pytest.Subtests) -> None:
+    each(subtests, {name: (row,) for name, row in ROWS["modules"].items()}, check_words)
+
+
+def test_every_sentence_and_fix_is_as_it_was() -> None:
+    """A sentence changes on purpose only: write them anew with `python -m tests.frozen`."""
+    assert refusals() == json.loads(SENTENCES.read_text())
 
 
 def test_a_row_that_expects_something_else_fails() -> None:

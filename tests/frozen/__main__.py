@@ -6,6 +6,7 @@ import json
 import sys
 from pathlib import Path
 
+from tests.config.refusals import SENTENCES, refusals
 from tests.frozen.answers import FROZEN, answers, as_frozen, sources
 
 given = {source: answers(source) for source in sources()}
@@ -18,3 +19,4 @@ if len(sys.argv) > 1:
 else:
     kept = {source: as_frozen(answer) for source, answer in given.items()}
     FROZEN.write_text(json.dumps(kept, indent=None, separators=(",\n", ":")) + "\n")
+    SENTENCES.write_text(json.dumps(refusals(), indent=1) + "\n")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
+from mimokit.config.graph import find_cycle
 from mimokit.config.parallelism import ModuleParallelismConfig
 from mimokit.config.rules.facts import ModuleSizes
 from mimokit.config.world_size import ResolvedWorld, resolve
@@ -112,10 +113,11 @@ class ValidationContext:
             sequence_parallel=module.in_runs("sequence_parallel"),
         )
 
-    @property
+    @cached_property
     def graph_is_valid(self) -> bool:
         """Whether it is known which module feeds which, and which is the language module."""
-        return self.is_valid("model.llm_module_name", "model.topology")
+        known = self.is_valid("model.llm_module_name", "model.topology")
+        return known and not find_cycle(self.model.module_topology)
 
     def networks(
         self, names: Iterable[str] | None = None

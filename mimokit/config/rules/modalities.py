@@ -215,8 +215,6 @@ def decoder_problems(context: ValidationContext) -> Iterator[Problem]:
     model = context.model
     if not context.graph_is_valid:
         return
-    if model.llm_module_name in model.decoder_module_names:  # a cycle, of another rule
-        return
     for name, network in context.networks():
         if name in model.reconstructing_names:
             yield from _no_items(model, name, network)

@@ -1,0 +1,128 @@
+"""Broken configs as rows of a table, and all that is refused of each."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import mimokit
+from mimokit.config import ConfigError, MimoParallelismConfig, Problem, check_runnable
+from tests.config.sections import load, network, put, sections, text_head, three_encoders
+from tests.layouts_apart import apart_config, decoded_config, with_adapter
+from tests.layouts_multimodal import multimodal_config
+from tests.rows import table
+
+LANGUAGE = "language_module"
+TABLES = table(Path(__file__).with_name("refusals.yaml"))
+SENTENCES = Path(__file__).with_name("sentences.json")
+"""What `refusals` returned when it was last written."""
+SHORT = {"networks.": "model.module_architectures.", "sizes.": "model.module_parallelisms."}
+ONE = (1, 1, 1)
+
+
+def staged() -> dict[str, Any]:
+    """Return an adapter with one stage behind an encoder with two, on the same ranks."""
+    stages = {"pipeline_parallel": 2, "data_parallel": 1}
+    content = sections(stages, stages, "three_phase")
+    put(content, "model.module_parallelisms.probe", {"data_parallel": 2})
+    put(content, "model.module_architectures.probe", network(modal_type="rows"))
+    put(content, "model.topology", {"images": ["probe"], "probe": [LANGUAGE]})
+    return put(content, "model.special_token_ids", {"probe": 1024})
+
+
+BASES: dict[str, Callable[[], dict[str, Any]]] = {
+    "small": sections,
+    "three encoders": three_encoders,
+    "text head": text_head,
+    "many": lambda: multimodal_config(
+        dict.fromkeys(("dino", "audio", "words", LANGUAGE), (1, 1)), "colocated"
+    ).to_mapping(),
+    "decoded": lambda: decoded_config(
+        dict.fromkeys(("images", LANGUAGE, "writer"), ONE), 1
+    ).to_mapping(),
+    "staged": staged,
+    "model alone": sections,
+    "adapted": lambda: with_adapter(apart_config(ONE, ONE), ONE).to_mapping(),
+}
+"""Configs to change; a row without a `base` changes the small one."""
+
+
+def _of_values() -> Iterator[tuple[str, dict[str, Any]]]:
+    for module, field, path, value in TABLES["values"]:
+        yield f"{path} {value!r}", {"put": {path: value}, "at": [module, field, value], "said": []}
+
+
+def _of_networks() -> Iterator[tuple[str, dict[str, Any]]]:
+    for module, rows in TABLES["networks"].items():
+        for said, fields in rows.items():
+            changes = {f"networks.{module}.{name}": value for name, value in fields.items()}
+            if "num_moe_experts" in fields:
+                changes[f"sizes.{module}.sequence_parallel"] = True
+            yield f"{module}: {said}", {"put": changes, "at": [module], "said": said}
+
+
+def _of_modules() -> Iterator[tuple[str, dict[str, Any]]]:
+    for base, rows in TABLES["modules"].items():
+        for said, row in rows.items():
+            yield f"{base}: {said}", {"said": said, **row, "base": base}
+
+
+ROWS: dict[str, dict[str, dict[str, Any]]] = {
+    **{group: TABLES[group] for group in ("layouts", "fields", "parts")},
+    "values": dict(_of_values()),
+    "networks": dict(_of_networks()),
+    "modules": dict(_of_modules()),
+    "worlds": {
+        repr(number): {"world": number, "at": ["world", "world_size"], "said": []}
+        for number in TABLES["worlds"]
+    },
+    "predictions": {
+        said: {"put": {"prediction": section}} for said, section in TABLES["predictions"].items()
+    },
+}
+
+
+def changed(content: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Set the values at paths, of which the first words may be short; null leaves a key out."""
+    for path, value in copy.deepcopy(changes).items():
+        for short, whole in SHORT.items():
+            path = whole + path.removeprefix(short) if path.startswith(short) else path
+        put(content, path, value)
+    return content
+
+
+def content_of(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the broken config of a row."""
+    row = copy.deepcopy(row)
+    if row.get("base", "small") != "small":
+        content = BASES[row["base"]]()
+    else:
+        content = sections(row.get("images"), row.get("language"), row.get("schedule", "colocated"))
+    return changed(content, row.get("put", {}))
+
+
+def refused(row: dict[str, Any]) -> tuple[Problem, ...]:
+    """Return everything that is wrong with the config of a row."""
+    content = content_of(row)
+    try:
+        if row.get("base") == "model alone":
+            MimoParallelismConfig.model_validate(content["model"]).finalize()
+        config = load(content, row.get("world"))
+        check_runnable(config)
+        mimokit.plan(config)
+    except ConfigError as error:
+        return error.problems
+    return ()
+
+
+def refusals() -> dict[str, list[list[Any]]]:
+    """Return sentence and fix of every problem of every row."""
+    return {
+        f"{group} | {name}": [
+            [problem.sentence, problem.fix and dict(problem.fix)] for problem in refused(row)
+        ]
+        for group, rows in ROWS.items()
+        for name, row in rows.items()
+    }
