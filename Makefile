@@ -20,7 +20,7 @@ setup: $(READY)
 
 .venv-%/.ready: pyproject.toml constraints/shared.txt constraints/py311.txt constraints/py312.txt constraints/py313.txt
 	"$$(sh make/pythons.sh path $*)" -m venv $(@D)
-	$(@D)/bin/python -m pip install --quiet --constraint constraints/py$(subst .,,$*).txt --editable '.[lab,test]'
+	$(@D)/bin/python -m pip install --quiet --constraint constraints/py$(subst .,,$*).txt --editable '.[run,lab,test]'
 	touch $@
 
 demo: setup
@@ -77,7 +77,7 @@ docs: setup $(DOCS_READY) $(TUTORIALS)
 
 $(DOCS_READY): $(READY) constraints/docs.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints/py$(subst .,,$(VERSION)).txt \
-	    --constraint constraints/docs.txt --editable '.[lab,docs]'
+	    --constraint constraints/docs.txt --editable '.[run,lab,docs]'
 	touch $@
 
 .DELETE_ON_ERROR:

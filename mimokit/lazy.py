@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from mimokit.extra_rooms import MissingRoomError, is_there, room_of
+from mimokit.pip_extras import asked_for
 
 
 def lazy_names(
@@ -32,7 +33,8 @@ def lazy_names(
     a package must not have one; `tests/test_faces.py` checks that.
 
     A name of a room next to the core that is not installed is not listed, and raises
-    `MissingRoomError` when it is used.
+    `MissingRoomError` when it is used; a name whose packages are not installed raises
+    `NotInstalledError`.
 
     Args:
         package: `__name__` of the package.
@@ -49,9 +51,10 @@ def lazy_names(
             raise MissingRoomError(f"{package}.{name}", missing[name])
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        if homes[name] == package:
-            return import_module(f"{package}.{name}")
-        return getattr(import_module(homes[name]), name)
+        with asked_for(f"{package}.{name}"):
+            if homes[name] == package:
+                return import_module(f"{package}.{name}")
+            return getattr(import_module(homes[name]), name)
 
     def listed() -> list[str]:
         return sorted({*vars(import_module(package)), *there})

@@ -224,7 +224,7 @@ def test_the_pins_for_pip_and_conda_agree() -> None:
     through_pip = next(entry["pip"] for entry in wanted if isinstance(entry, dict))
     assert {entry for entry in through_pip if "==" in entry} == pins_of("py313.txt")
     assert "python=3.13" in wanted
-    assert "--editable .[lab,test]" in through_pip
+    assert "--editable .[run,lab,test]" in through_pip
 
 
 def pins_of(file: str) -> set[str]:

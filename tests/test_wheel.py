@@ -1,4 +1,4 @@
-"""What is installed from a wheel is complete and works without the source tree."""
+"""What is installed from a wheel is complete, and its core runs without torch and Megatron-Core."""
 
 from __future__ import annotations
 
@@ -8,14 +8,33 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 from setuptools import find_packages
+
+from mimokit.pip_extras import IMPORTED, NotInstalledError, asked_for
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = {"mimokit": ROOT / "mimokit", "mimokit_widgets": ROOT / "widgets" / "mimokit_widgets"}
 BUILD_FILES = ("pyproject.toml", "README.md", "LICENSE")
+PLANNED = """
+import mimokit
+from mimokit import charts
+from mimokit_widgets import FrameBalance, LayoutPlanner, RankMap
+config = "preset:llava_7b_colocated"
+assert mimokit.plan(config).world_size == 8
+assert mimokit.plan("preset:digits_videos").world_size == 2
+assert mimokit.predict(config, gpu="h100").seconds > 0
+found = mimokit.search(config, gpus=64, hardware="h100")
+assert found.best.seconds > 0
+assert len(found.to_frame())
+assert charts.rank_map(mimokit.plan(config)).to_dict()
+for view in (LayoutPlanner(config), RankMap(mimokit.plan(config)), FrameBalance()):
+    assert view._repr_mimebundle_()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +43,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     source, site = folder / "source", folder / "site"
     unwanted = shutil.ignore_patterns("__pycache__", "*.egg-info")
-    for name in ("mimokit", "widgets"):
+    for name in ("mimokit", "widgets", "configs", "notebooks"):
         shutil.copytree(ROOT / name, source / name, ignore=unwanted)
     for name in BUILD_FILES:
         shutil.copy(ROOT / name, source)
@@ -57,8 +76,9 @@ def _run(installed: Path, *command: str) -> str:
 def _files(folder: Path) -> set[str]:
     return {
         file.relative_to(folder).as_posix()
-        for file in folder.rglob("*")
-        if file.is_file() and "__pycache__" not in file.parts
+        for place in (folder, *(folder / "shipped").glob("*"))  # which are links in the tree
+        for file in place.rglob("*")
+        if file.is_file() and not {"__pycache__", ".ipynb_checkpoints"} & set(file.parts)
     }
 
 
@@ -104,3 +124,118 @@ def test_the_installed_command_plans(installed: Path) -> None:
     command = [str(installed / "bin" / "mimokit"), "plan", "preset:llava_7b_colocated", "--json"]
     plan = json.loads(_run(installed, sys.executable, *command))
     assert set(plan["modules"]) == {"images", "language_module"}
+
+
+@pytest.fixture(scope="module")
+def core(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with mimokit as it was installed, and with what its core requires."""
+    folder = tmp_path_factory.mktemp("core")
+    (wheel,) = Distribution.discover(path=[str(installed)])
+    for found in {wheel, *required(wheel)}:
+        link(found, folder)
+    return folder
+
+
+def required(wheel: Distribution) -> set[Distribution]:
+    """Return the distributions that one requires without extras, and those that they require."""
+    found: dict[str, Distribution] = {}
+    waiting = [wheel]
+    while waiting:
+        for line in waiting.pop().requires or ():
+            needs = Requirement(line)
+            if needs.marker is not None and not needs.marker.evaluate({"extra": ""}):
+                continue
+            if needs.name not in found:
+                try:
+                    found[needs.name] = distribution(needs.name)
+                except PackageNotFoundError:
+                    continue
+                waiting.append(found[needs.name])
+    return set(found.values())
+
+
+def link(found: Distribution, folder: Path) -> None:
+    for name in {file.parts[0] for file in found.files or ()} - {"..", "__pycache__"}:
+        if not (folder / name).exists():
+            (folder / name).symlink_to(Path(str(found.locate_file(name))))
+
+
+def python(core: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a Python that sees the core alone: `-S` leaves out the site-packages of the tests."""
+    environment = {**os.environ, "PYTHONPATH": str(core)}
+    command = [sys.executable, "-S", "-P", *words]
+    return subprocess.run(
+        command, cwd=core, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def test_the_core_plans_predicts_searches_draws_and_shows(core: Path) -> None:
+    done = python(core, "-c", PLANNED)
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_the_core_leaves_out_is_not_there(core: Path) -> None:
+    """IPython and altair bring two of them."""
+    left_out = (IMPORTED["run"] | IMPORTED["lab"]) - {"packaging", "psutil"}
+    code = f"from importlib.util import find_spec; print(*filter(find_spec, {sorted(left_out)}))"
+    assert python(core, "-c", code).stdout.strip() == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "extra"),
+    [
+        ("run preset:digits_colocated", "run"),
+        ("verify preset:digits_colocated", "run"),
+        ("verify preset:digits_colocated --explain", "run"),
+        ("verify preset:digits_colocated --resume-check", "run"),
+        ("check .", "run"),
+        ("generate . --tokens 1", "run"),
+        ("compare a b", "run"),
+        ("tutorial", "lab"),
+    ],
+)
+def test_a_verb_says_which_extra_it_needs(core: Path, words: str, extra: str) -> None:
+    done = python(core, "-m", "mimokit", *words.split())
+    assert done.returncode == 2
+    needs = f"mimokit {words.partition(' ')[0]} needs "
+    install = f", which is not installed; run pip install 'mimokit[{extra}]'."
+    (said,) = done.stderr.splitlines()
+    assert said.startswith(needs)
+    assert said.endswith(install)
+
+
+def test_a_public_name_says_which_extra_it_needs(core: Path) -> None:
+    done = python(core, "-c", "from mimokit.cluster import EngineCluster")
+    assert "mimokit.cluster.EngineCluster needs ipyparallel, which" in done.stderr
+
+
+def test_tutorials_are_copied_and_kept(core: Path, tmp_path: Path) -> None:
+    copy = ["-m", "mimokit", "tutorial", str(tmp_path), "--no-lab"]
+    assert python(core, *copy).returncode == 0
+    assert {file.name for file in (tmp_path / "notebooks").iterdir()} == {
+        file.name for file in (ROOT / "notebooks").glob("*.ipynb")
+    }
+    assert (tmp_path / "configs/ablations/digits/baseline.yaml").exists()
+    mine = tmp_path / "notebooks/start.ipynb"
+    mine.write_text("mine")
+    again = python(core, *copy)
+    assert again.stdout.startswith("0 files copied")
+    assert mine.read_text() == "mine"
+
+
+def test_another_missing_module_is_a_fault_of_mimokit() -> None:
+    with pytest.raises(ModuleNotFoundError, match="No module named 'nowhere'"), asked_for("plan"):
+        import nowhere  # type: ignore[import-not-found]  # noqa: F401
+    with pytest.raises(NotInstalledError, match="it needs torch"), asked_for("it"):
+        raise ModuleNotFoundError("No module named 'torch.nn'", name="torch.nn")
+
+
+def test_the_extras_are_those_of_the_wheel() -> None:
+    told = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    core = {Requirement(line).name for line in told["dependencies"]}
+    imported = {"absl-py": "absl", "scikit-learn": "sklearn", "megatron-core": "megatron"}
+    imported |= {"pillow": "PIL", "vl-convert-python": "vl_convert", "pyzmq": "zmq"}
+    for extra, packages in IMPORTED.items():
+        there = {Requirement(line).name for line in told["optional-dependencies"][extra]}
+        assert not there & core
+        assert {imported.get(name, name) for name in there} == packages - {"nbformat"}

@@ -20,8 +20,10 @@ from mimokit.cli.import_command import import_layout
 from mimokit.cli.layout_commands import export, predict, search
 from mimokit.cli.run_commands import run, verify
 from mimokit.cli.shared import File, Json, console, show
+from mimokit.cli.tutorial_command import tutorial
 from mimokit.cli.weight_commands import advise, convert, memory, weights
-from mimokit.experiment.prepare import refusals
+from mimokit.experiment.prepare import REFUSED, refusals
+from mimokit.pip_extras import NotInstalledError, asked_for
 from mimokit.versions import version_of
 
 app = typer.Typer(
@@ -140,6 +142,7 @@ app.command()(convert)
 app.command()(memory)
 app.command()(advise)
 app.command()(calibrate)
+app.command()(tutorial)
 
 
 def main() -> None:
@@ -147,7 +150,13 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    app()
+    verb = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+    try:
+        with asked_for(f"mimokit {verb}".strip()):
+            app()
+    except NotInstalledError as error:
+        typer.echo(str(error), err=True)
+        raise SystemExit(REFUSED) from None
 
 
 if __name__ == "__main__":

@@ -61,8 +61,6 @@ def verify(
     cluster: shared.Cluster = None,
 ) -> None:
     """Prove that a layout computes what one process computes; exit 1 if it does not."""
-    from mimokit.experiment import verify as prove
-
     if resume_check:
         _prove_resume(file, into, as_json, tolerance, cluster)
         return
@@ -79,6 +77,8 @@ def verify(
     if explain or against is not None:
         _explain(file, against, as_json, steps, cluster)
         return
+    from mimokit.experiment import verify as prove
+
     with shared.failures():
         config = _runnable(file)
         with shared.engines_for(config.total_world_size, cluster, progress=True) as engines:

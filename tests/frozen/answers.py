@@ -11,6 +11,7 @@ from typing import Any
 
 import mimokit
 from mimokit.config import ConfigError
+from tests.large_presets import LARGE_PRESETS
 
 ROOT = Path(__file__).parents[2]
 FROZEN = Path(__file__).with_name("shipped.json")
@@ -27,7 +28,7 @@ Answer = Any  # JSON
 def sources() -> tuple[str, ...]:
     """Return the shipped configs, by their paths below the root, and the presets."""
     files = sorted(str(file.relative_to(ROOT)) for file in ROOT.glob("configs/**/*.yaml"))
-    return (*files, *(f"preset:{name}" for name in mimokit.preset_names()))
+    return (*files, *(f"preset:{name}" for name in LARGE_PRESETS))
 
 
 def answers(source: str) -> dict[str, Answer]:

@@ -11,7 +11,7 @@ import pytest
 import mimokit
 from mimokit.architecture import load_model
 from mimokit.architecture.parallel_sizes import ParallelSizes
-from mimokit.config import ConfigError, preset_names
+from mimokit.config import ConfigError
 from mimokit.config_files import load_experiment_config, load_preset
 from mimokit.interop import (
     config_of_layout,
@@ -22,11 +22,12 @@ from mimokit.interop import (
 )
 from mimokit.layout_search import search
 from mimokit.prediction import Layout, Workload, predict
+from tests.large_presets import LARGE_PRESETS
 
 CONFIGS = sorted(Path(__file__).parents[2].glob("configs/digits_*.yaml"))
 PAINTER = Path(__file__).parents[2] / "configs/digits_reconstruction.yaml"
 CONFIGS.remove(PAINTER)  # see test_decoders_of_images_are_not_predicted
-SOURCES = [*(f"preset:{name}" for name in preset_names()), *map(str, CONFIGS)]
+SOURCES = [*(f"preset:{name}" for name in LARGE_PRESETS), *map(str, CONFIGS)]
 
 
 @pytest.mark.parametrize("source", SOURCES)

@@ -14,11 +14,11 @@ from mimokit.config import (
     ConfigError,
     ExperimentConfig,
     ModuleOptimizerConfig,
-    preset_names,
 )
 from mimokit.config_files import load_preset
 from mimokit.planning import LayoutPlan, plan_layout
 from mimokit.units import bytes_text, samples_text, span_text
+from tests.large_presets import LARGE_PRESETS
 from tests.planning.layouts import layout, sizes
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -46,7 +46,7 @@ def test_every_kind_of_source(tmp_path: Path) -> None:
         assert mimokit.plan(source) == expected
 
 
-@pytest.mark.parametrize("name", preset_names())
+@pytest.mark.parametrize("name", LARGE_PRESETS)
 def test_presets_can_be_planned(name: str) -> None:
     assert mimokit.plan(f"preset:{name}").deployment_mode == name.rsplit("_", 1)[1]
 

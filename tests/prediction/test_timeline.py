@@ -12,7 +12,6 @@ import pytest
 from mimokit.architecture import load_model
 from mimokit.architecture.from_config import model_of_config
 from mimokit.architecture.parallel_sizes import ParallelSizes
-from mimokit.config import preset_names
 from mimokit.config_files import load_preset
 from mimokit.interop import layout_of_config, workload_of_config
 from mimokit.prediction import (
@@ -22,6 +21,7 @@ from mimokit.prediction import (
     predict,
     predict_timeline,
 )
+from tests.large_presets import LARGE_PRESETS
 
 MODEL = load_model("llava-1.5-7b")
 STEP = Workload(4096, 64)
@@ -51,7 +51,7 @@ def spent(timeline: PredictedTimeline, lane: int, module: str | None, work: str)
     )
 
 
-@pytest.mark.parametrize("name", preset_names())
+@pytest.mark.parametrize("name", LARGE_PRESETS)
 def test_it_ends_with_the_step_and_no_lane_does_two_things_at_once(name: str) -> None:
     config = load_preset(name).finalize()
     asked = (

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from mimokit.config import ExperimentConfig, preset_names
+from mimokit.config import ExperimentConfig
 from mimokit.config_files import config_from_mapping, load_experiment_config, load_preset
 from mimokit.config_files.concise import concise_mapping, written_text
+from tests.large_presets import LARGE_PRESETS
 from tests.widgets.planner_sessions import IMAGES, LANGUAGE, Driver
 
 
@@ -209,7 +210,7 @@ def test_what_cannot_be_trained_with_is_a_sentence_at_its_field(path: str, text:
     assert driver.sentences == []
 
 
-@pytest.mark.parametrize("name", preset_names())
+@pytest.mark.parametrize("name", LARGE_PRESETS)
 def test_a_saved_layout_says_each_fact_once(name: str, tmp_path: Path) -> None:
     config = load_preset(name)
     content = concise_mapping(config)

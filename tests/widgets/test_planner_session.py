@@ -13,17 +13,17 @@ import mimokit
 from mimokit.architecture import load_model
 from mimokit.architecture.from_config import model_of_config
 from mimokit.cli.main import app
-from mimokit.config import preset_names
 from mimokit.config.recipe import RecipeConfig
 from mimokit.config_files import load_experiment_config, load_preset
 from mimokit.interop import layout_of_config, workload_of_config
 from mimokit.prediction import predict
 from mimokit_widgets import BatchSplit
 from mimokit_widgets.planner.networks import published_networks
+from tests.large_presets import LARGE_PRESETS
 from tests.widgets.planner_sessions import IMAGES, LANGUAGE, Driver
 
 
-@pytest.mark.parametrize("name", preset_names())
+@pytest.mark.parametrize("name", LARGE_PRESETS)
 def test_every_preset_opens_without_a_problem(name: str) -> None:
     driver = Driver()
     driver.send("preset", name=name)
@@ -194,7 +194,7 @@ def test_a_refused_layout_is_not_saved_and_not_copied(tmp_path: Path) -> None:
         assert driver.send("copy", what=what) is None
 
 
-@pytest.mark.parametrize("name", preset_names())
+@pytest.mark.parametrize("name", LARGE_PRESETS)
 def test_the_copied_python_makes_the_same_plan(name: str, tmp_path: Path) -> None:
     driver = Driver(f"preset:{name}")
     reply = driver.send("copy", what="python")
@@ -428,7 +428,7 @@ def test_what_the_data_section_says_of_a_module_follows_its_name() -> None:
     assert "eyes" not in str(driver.session.draft.content)
 
 
-@pytest.mark.parametrize("name", preset_names())
+@pytest.mark.parametrize("name", LARGE_PRESETS)
 def test_memory_and_time_are_those_that_the_predictor_gives(name: str) -> None:
     driver = Driver(f"preset:{name}")
     driver.send("tab", name="prediction")

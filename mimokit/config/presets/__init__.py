@@ -7,19 +7,24 @@ from pathlib import Path
 
 from mimokit.config.errors import ConfigError, Problem
 
-_FOLDER = Path(__file__).parent
+_FOLDERS = Path(__file__).parent, Path(__file__).parents[2] / "shipped" / "configs"
+"""Large models that are planned; digits, which a laptop trains."""
 
 
 def preset_names() -> tuple[str, ...]:
-    """Return the names of the shipped configs."""
-    return tuple(sorted(path.stem for path in _FOLDER.glob("*.yaml")))
+    """Return the names of the shipped configs, the large models first."""
+    return tuple(_paths())
+
+
+def _paths() -> dict[str, Path]:
+    return {path.stem: path for folder in _FOLDERS for path in sorted(folder.glob("*.yaml"))}
 
 
 def preset_path(name: str) -> Path:
     """Return the file of a shipped config; raise `ConfigError` if there is none of that name."""
-    names = preset_names()
+    names = _paths()
     if name in names:
-        return _FOLDER / f"{name}.yaml"
+        return names[name]
     nearest = difflib.get_close_matches(name, names, n=1)
     right = f"did you mean '{nearest[0]}'?" if nearest else f"there are {', '.join(names)}."
     sentence = f"Preset '{name}': it does not exist; {right}"

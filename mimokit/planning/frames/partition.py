@@ -6,6 +6,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -210,13 +211,17 @@ def _better(first: Partition, other: Partition) -> Partition:
 
 def _arguments(frames: int, *arrays: Any) -> list[Any]:
     """Return lists for loops that are interpreted, arrays for those that are compiled."""
-    if frames <= INTERPRETED:
+    if _interpreted(frames):
         return [np.asarray(array).tolist() for array in arrays]
     return [np.ascontiguousarray(array) for array in arrays]
 
 
 def _loop(function: Callable[..., Any], frames: int) -> Callable[..., Any]:
-    return function if frames <= INTERPRETED else _compiled(function)
+    return function if _interpreted(frames) else _compiled(function)
+
+
+def _interpreted(frames: int) -> bool:
+    return frames <= INTERPRETED or find_spec("numba") is None
 
 
 @functools.cache
