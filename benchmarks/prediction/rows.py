@@ -23,13 +23,14 @@ from mimokit.architecture import (
     Transformer,
     load_model,
 )
+from mimokit.architecture.attention import LatentAttention
 from mimokit.architecture.parallel_sizes import (
     RECOMPUTE_FULL,
     RECOMPUTE_NONE,
     RECOMPUTE_SELECTIVE,
     ParallelSizes,
 )
-from mimokit.architecture.transformer import LatentAttention, active_stack_parameters
+from mimokit.architecture.transformer import layer_parameters
 from mimokit.config.recipe import RecipeConfig
 from mimokit.prediction.hardware import hardware_names, load_hardware
 
@@ -392,7 +393,10 @@ def model_tflops(row: Measured, seconds: float) -> float:
     """
     net = row.model.net
     table = float(row.model.padded_vocab(row.sizes.tensor)) * net.hidden
-    visited = active_stack_parameters(net) + table * (1 + row.model.next_token_layers)
+    mixed = net.layers - net.dense_layers
+    visited = net.dense_layers * layer_parameters(net, None).active
+    visited += mixed * layer_parameters(net, net.moe).active
+    visited += table * (1 + row.model.next_token_layers)
     core = net.layers * net.heads * (net.qk_dim + net.v_dim) * row.seq / 2
     tokens = row.global_batch * row.seq
     return 6 * (visited + core) * tokens / seconds / row.gpus / 1e12

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from mimokit.architecture.modules import ROTARY_BASE, VOCABULARY_MULTIPLE
-from mimokit.architecture.transformer import EPSILON, INIT_STD, Norm
+from mimokit.architecture.tensor_rows import Norm
+from mimokit.architecture.transformer import EPSILON, INIT_STD
 from mimokit.config.base import ConfigModel
 
 MEGATRON_TOP_K = 2

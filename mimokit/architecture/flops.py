@@ -16,18 +16,8 @@ from mimokit.architecture.layer_work.products import (
     token_weights,
     visible_tokens,
 )
-from mimokit.architecture.modules import (
-    AudioEncoder,
-    DecoderHead,
-    Encoder,
-    EncoderBranch,
-    LanguageModel,
-    RowEncoder,
-    VisionEncoder,
-)
+from mimokit.architecture.modules import DecoderHead, EncoderBranch, LanguageModel, Module
 from mimokit.architecture.parallel_sizes import ParallelSizes
-from mimokit.architecture.parameters_on_rank import Module, net_of
-from mimokit.architecture.transformer import feed_forward
 
 TRAINED, PASSES_GRADIENT, FORWARD_ONLY = 3, 2, 1
 """Passes, in units of the forward pass: the backward pass computes two products for each of the
@@ -64,14 +54,14 @@ def forward_flops(
         length: tokens of a sequence; of an encoder the positions of an image, window or text.
         rows: that an encoder hands to its projector per sequence. None: all positions, merged.
     """
-    net, tokens = net_of(module), length * sequences
+    net, tokens = module.net, length * sequences
     scores = net.layers * score_work(net, ParallelSizes(), visible_tokens(net, length))
     if isinstance(module, LanguageModel):
         first, last = 0.0, float(module.vocab * net.hidden) + _further(module, length)
     elif isinstance(module, DecoderHead):
         first, last = float(module.inputs * net.hidden), float(module.vocab * net.hidden)
     else:
-        first, last = before_layers(module.encoder), _behind_layers(module, length, rows)
+        first, last = module.encoder.work_before_layers, _behind_layers(module, length, rows)
     per_token = (first, token_weights(net), float(scores), last)
     return ForwardFlops(*(2.0 * numbers * tokens for numbers in per_token))
 
@@ -95,31 +85,9 @@ def passes(name: str, frozen: Collection[str], before: Iterable[str]) -> int:
     return PASSES_GRADIENT if any(module not in frozen for module in before) else FORWARD_ONLY
 
 
-def before_layers(encoder: Encoder) -> float:
-    """Return the numbers in the matrices before an encoder's layers, per position."""
-    width = encoder.net.hidden
-    if isinstance(encoder, VisionEncoder):
-        return float(encoder.channels * encoder.frames_per_patch * encoder.patch_size**2 * width)
-    if isinstance(encoder, AudioEncoder):
-        # The first of the convolutions of width 3 has two outputs per position, see its stride.
-        return 3.0 * width * (2 * encoder.mel_bins + width)
-    return float(encoder.inputs * width) if isinstance(encoder, RowEncoder) else 0.0
-
-
-def pooling_work(encoder: Encoder) -> tuple[float, float]:
-    """Return the work of a pooling head per position, and per item: numbers in its matrices, and
-    its scores and values.
-    """
-    if not isinstance(encoder, VisionEncoder) or encoder.head == "none":
-        return 0.0, 0.0
-    width = encoder.net.hidden
-    once = 2 * width**2 + sum(feed_forward(width, encoder.net.ffn, gated=False, bias=False))
-    return 2.0 * width * (width + 1), float(once)
-
-
 def _behind_layers(branch: EncoderBranch, length: float, rows: float | None) -> float:
     encoder = branch.encoder
-    each, once = pooling_work(encoder)
+    each, once = encoder.pooling_work
     if once:
         rows = 1.0
     if rows is None:

@@ -9,6 +9,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
+from mimokit.architecture.attention import LatentAttention
 from mimokit.architecture.config_fields import (
     EXPERTS,
     LANGUAGE,
@@ -21,24 +22,27 @@ from mimokit.architecture.config_fields import (
     read,
     write,
 )
-from mimokit.architecture.limits import check_parameters
-from mimokit.architecture.modules import (
+from mimokit.architecture.encoders import (
     AudioEncoder,
-    DecoderHead,
     Encoder,
-    EncoderBranch,
-    LanguageModel,
-    MultimodalModel,
-    Projector,
     RowEncoder,
     TextEncoder,
     VisionEncoder,
 )
-from mimokit.architecture.parameters_on_rank import Module
+from mimokit.architecture.feed_forward import MixtureOfExperts
+from mimokit.architecture.limits import check_parameters
+from mimokit.architecture.modules import (
+    DecoderHead,
+    EncoderBranch,
+    LanguageModel,
+    Module,
+    MultimodalModel,
+    Projector,
+)
 from mimokit.architecture.tensor_cut import TensorCut
 from mimokit.architecture.tensors import cuts_of
 from mimokit.architecture.tokens import audio_geometry, image_geometry, row_features
-from mimokit.architecture.transformer import LatentAttention, MixtureOfExperts, Transformer
+from mimokit.architecture.transformer import Transformer
 from mimokit.config import MimoParallelismConfig, ModuleArchitecture, ProjectorArchitecture
 from mimokit.config.graph import topological_order
 
@@ -140,7 +144,10 @@ def net_of_config(size: ModuleArchitecture, causal: bool) -> Transformer:
         mla = LatentAttention(**read(LATENT_ATTENTION, size))
     if size.num_moe_experts is not None:
         moe = MixtureOfExperts(**read(EXPERTS, size, {"dense_ffn": size.feed_forward_size}))
-    return Transformer(causal=causal, moe=moe, mla=mla, **read(LAYERS, size, {"mla": mla}))
+    layers = read(LAYERS, size, {"mla": mla})
+    if mla is not None:  # every head has a key and a value
+        layers["kv_heads"] = layers["heads"]
+    return Transformer(causal=causal, moe=moe, mla=mla, **layers)
 
 
 def branch_of_config(

@@ -1,20 +1,31 @@
-"""Language models, encoders, projectors, and models made of several of them."""
+"""Language models, encoders with projectors, decoders, and models made of several of them."""
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
+from mimokit.architecture.encoders import ENCODER_NAMES, Encoder, VisionEncoder
 from mimokit.architecture.parallel_sizes import Numbers
-from mimokit.architecture.tensor_cut import padded_vocabulary
-from mimokit.architecture.transformer import (
+from mimokit.architecture.tensor_cut import TensorCut, padded_vocabulary
+from mimokit.architecture.tensor_rows import (
+    End,
+    ModuleTensor,
     Norm,
-    Transformer,
-    feed_forward,
-    norm_parameters,
-    stack_parameters,
+    Tensors,
+    cut_inputs,
+    cut_outputs,
+    norm,
+    parameters_of,
+    uncut,
 )
+from mimokit.architecture.transformer import Transformer, layer_rows
 from mimokit.config.layer_architecture import RopeScaling
+
+PROJECTOR_NAME = "input_projections.0."
+"""Where Megatron's modality submodules have the projector."""
+
+EMBEDDING, OUTPUT_LAYER = "embedding.word_embeddings.weight", "output_layer.weight"
 
 VOCABULARY_MULTIPLE = 128
 """Megatron's `make_vocab_size_divisible_by`; times the tensor parallel size."""
@@ -53,192 +64,47 @@ class LanguageModel:
     @property
     def parameters(self) -> int:
         """All parameters as published: without vocabulary padding and multi-token prediction."""
-        tables = self.net.hidden * (self.vocab * (1 if self.tied else 2) + self.positions)
-        return stack_parameters(self.net) + self.net.norm_parameters + tables
+        published = replace(self, next_token_layers=0)
+        outside = (row for row in published.ends() if row.copy_of is None)
+        return self.net.parameters + parameters_of(outside).total
+
+    def ends(self, experts: int | None = None) -> Tensors:
+        """Yield the tensors outside its layers.
+
+        Args:
+            experts: of a layer that predicts tokens further on, how many; None: all.
+        """
+        # A tied output layer is the embedding; the last of several stages has a copy of it.
+        words = TensorCut((self.vocab, self.net.hidden), 0, multiple=self.vocab_multiple)
+        yield ModuleTensor(EMBEDDING, words, End.FIRST)
+        if self.positions:
+            name = "embedding.position_embeddings.weight"
+            yield uncut(name, End.FIRST, self.positions, self.net.hidden)
+        yield from norm("decoder.final_layernorm", self.net.norm, self.net.hidden, End.LAST)
+        if self.tied:
+            yield ModuleTensor(OUTPUT_LAYER, words, End.LAST_COPY, copy_of=EMBEDDING)
+        else:
+            yield ModuleTensor(OUTPUT_LAYER, words, End.LAST)
+        if self.next_token_layers:
+            yield from self._further_tokens(words, experts)
+
+    def _further_tokens(self, words: TensorCut, experts: int | None) -> Tensors:
+        # The last of several stages has a copy of the embedding, which a tied output layer is.
+        net = self.net
+        if not self.tied:
+            yield ModuleTensor(EMBEDDING, words, End.LAST_COPY, copy_of=EMBEDDING)
+        for number in range(self.next_token_layers):
+            name = f"mtp.layers.{number}."
+            for each in ("enorm", "hnorm", "final_layernorm"):
+                yield from norm(f"{name}{each}", net.norm, net.hidden, End.LAST)
+            joined = net.hidden, 2 * net.hidden
+            yield from cut_outputs(f"{name}eh_proj", End.LAST, joined, None)
+            layer = f"{name}mtp_model_layer."
+            yield from layer_rows(net, net.moe, layer, End.LAST, experts)
 
     def padded_vocab(self, tensor: Numbers) -> Numbers:
         """Return the rows of the embedding as Megatron pads them for tensor parallel sizes."""
         return padded_vocabulary(self.vocab, self.vocab_multiple, tensor)
-
-
-PoolingHead = Literal["none", "attention"]
-
-
-@dataclass(frozen=True)
-class VisionEncoder:
-    """A vision transformer, without its projector.
-
-    Attributes:
-        image_size: pixels per side that it was trained on.
-        frames_per_patch: frames of a video that one patch spans.
-        merge: merge x merge patches become one token before the projector.
-        positions: learned position embeddings; 0 for rotary positions.
-        interpolated: they are a square table that is interpolated to the rows and columns of an
-            image, and there are rotary positions besides.
-        registers: extra learned tokens without position embeddings.
-        norms: norms outside the layers: 1 after them, 2 before and after.
-        norm_after: of these, the one after the layers is there.
-        head: "attention" for one attention and one feed-forward layer that pool (SigLIP).
-    """
-
-    name: str
-    net: Transformer
-    image_size: int
-    patch_size: int
-    channels: int = 3
-    frames_per_patch: int = 1
-    merge: int = 1
-    positions: int = 0
-    interpolated: bool = False
-    class_token: bool = False
-    keeps_class_token: bool = False
-    registers: int = 0
-    patch_bias: bool = True
-    norms: int = 1
-    norm_after: bool = True
-    head: PoolingHead = "none"
-
-    @property
-    def parameters(self) -> int:
-        """All parameters."""
-        return stack_parameters(self.net) + self.parameters_outside_layers
-
-    @property
-    def parameters_outside_layers(self) -> int:
-        """Patch embedding, positions, class token, norms and pooling head."""
-        width = self.net.hidden
-        pixels = self.channels * self.frames_per_patch * self.patch_size**2
-        patches = pixels * width + self.patch_bias * width
-        vectors = self.positions + self.class_token + self.registers
-        before = max(self.norms - 1, 0) * self.net.norm_parameters
-        return patches + vectors * width + before + self.parameters_after_layers
-
-    @property
-    def parameters_after_layers(self) -> int:
-        """Of `parameters_outside_layers`, those after the layers: last norm and pooling head."""
-        return min(self.norms, self.norm_after) * self.net.norm_parameters + self._head
-
-    @property
-    def _head(self) -> int:
-        if self.head == "none":
-            return 0
-        width = self.net.hidden
-        attention = 4 * width * (width + 1)
-        mlp = sum(feed_forward(width, self.net.ffn, gated=False, bias=True))
-        return width + attention + mlp + norm_parameters("layer", width)
-
-    def patches(self, height: int | None = None, width: int | None = None) -> int:
-        """Return the patches of one image; pixels default to the size trained on."""
-        rows = (height or self.image_size) // self.patch_size
-        columns = (width or self.image_size) // self.patch_size
-        return rows * columns
-
-    def tokens(self, height: int | None = None, width: int | None = None) -> int:
-        """Return the tokens that one image becomes in the language model."""
-        if self.head == "attention":
-            return 1
-        return self.patches(height, width) // self.merge**2 + self.keeps_class_token
-
-
-class _Stack:
-    """What encoders of sound, words and rows have alike: layers, and one norm behind them.
-
-    Attributes:
-        positions: of the longest item, each of which becomes a token.
-        table: learned or fixed position embeddings, of which the first are used; None: as many as
-            positions; 0 for rotary positions.
-    """
-
-    net: Transformer
-    positions: int
-    table: int | None
-
-    @property
-    def parameters(self) -> int:
-        """All parameters, the position table included."""
-        return stack_parameters(self.net) + self.parameters_outside_layers
-
-    @property
-    def parameters_outside_layers(self) -> int:
-        """Those in front of the layers, positions and the last norm."""
-        raise NotImplementedError
-
-    @property
-    def parameters_after_layers(self) -> int:
-        """Of `parameters_outside_layers`, those after the layers: the last norm."""
-        return self.net.norm_parameters
-
-    def tokens(self) -> int:
-        """Return the tokens of the longest item."""
-        return self.positions
-
-
-@dataclass(frozen=True)
-class AudioEncoder(_Stack):
-    """Two convolutions over a spectrogram and a stack of layers (Whisper's encoder).
-
-    Attributes:
-        positions: after the convolutions, which halve the time once.
-    """
-
-    name: str
-    net: Transformer
-    mel_bins: int
-    positions: int
-    table: int | None = None
-
-    @property
-    def parameters_outside_layers(self) -> int:
-        """Convolutions (kernel 3, with biases), positions and the last norm."""
-        width = self.net.hidden
-        convolutions = 3 * width * (self.mel_bins + width) + 2 * width
-        return convolutions + table_of(self) * width + self.net.norm_parameters
-
-
-@dataclass(frozen=True)
-class TextEncoder(_Stack):
-    """A text head: embedding, positions and causal layers, without an output layer."""
-
-    name: str
-    net: Transformer
-    vocab: int
-    positions: int
-    table: int | None = None
-
-    @property
-    def parameters_outside_layers(self) -> int:
-        """Embedding, positions and the last norm."""
-        return (self.vocab + table_of(self)) * self.net.hidden + self.net.norm_parameters
-
-
-@dataclass(frozen=True)
-class RowEncoder(_Stack):
-    """An adapter: positions and layers over the rows of an item that another encoder has made.
-
-    Attributes:
-        inputs: width of the rows, if a matrix in front brings them to that of the layers; else 0.
-    """
-
-    name: str
-    net: Transformer
-    positions: int
-    table: int | None = None
-    inputs: int = 0
-
-    @property
-    def parameters_outside_layers(self) -> int:
-        """The matrix in front, positions and the last norm."""
-        return (self.inputs + table_of(self)) * self.net.hidden + self.net.norm_parameters
-
-
-def table_of(encoder: VisionEncoder | AudioEncoder | TextEncoder | RowEncoder) -> int:
-    """Return the position embeddings that an encoder stores."""
-    if isinstance(encoder, VisionEncoder) or encoder.table is None:
-        return encoder.positions
-    return encoder.table
-
-
-Encoder = VisionEncoder | AudioEncoder | TextEncoder | RowEncoder
 
 
 @dataclass(frozen=True)
@@ -274,13 +140,6 @@ class Projector:
         return self.widths[1::2]
 
     @property
-    def sharded(self) -> int:
-        """Parameters of one projector that tensor parallelism cuts: matrices, and biases of those
-        of which ranks share the outputs, every other one.
-        """
-        return self.matrices + self.bias * sum(self.column_widths)
-
-    @property
     def meetings(self) -> int:
         """How often tensor-parallel ranks meet in a pass, copies included: behind every pair of
         matrices, and behind a last one without a partner.
@@ -292,13 +151,28 @@ class Projector:
         """Parameters of the matrices of one projector."""
         return sum(a * b for a, b in zip(self.widths, self.widths[1:], strict=False))
 
-    @property
-    def parameters(self) -> int:
-        """All parameters, copies included."""
-        projection = self.matrices + self.bias * sum(self.widths[1:])
-        norms = norm_parameters(*self.norm) if self.norm else 0
-        copied = norm_parameters(*self.copy_norm) if self.copy_norm else 0
-        return projection + norms + self.copies * (projection + copied)
+    def rows(self, name: str) -> Tensors:
+        """Yield its matrices, of which ranks share outputs and inputs in turn, and those of copies.
+
+        Args:
+            name: of projectors; see `PROJECTOR_NAME`.
+        """
+        yield from self._matrices(f"{name}encoder.", self.norm)
+        for number in range(self.copies):
+            yield from self._matrices(f"{name}inner.{number}.encoder.", self.copy_norm)
+
+    def _matrices(self, name: str, in_front: tuple[Norm, int] | None) -> Tensors:
+        pairs = list(itertools.pairwise(self.widths))
+        plain = len(pairs) == 2 and in_front is None
+        if in_front is not None:
+            yield from norm(f"{name}norm", *in_front, End.LAST)
+        for number, (inward, outward) in enumerate(pairs):
+            matrix = f"{name}linear_fc{number + 1}" if plain else f"{name}matrices.{number}"
+            if number % 2:
+                yield from cut_inputs(matrix, End.LAST, (outward, inward), self.bias)
+            else:
+                bias = outward if self.bias else None
+                yield from cut_outputs(matrix, End.LAST, (outward, inward), bias)
 
 
 @dataclass(frozen=True)
@@ -316,6 +190,7 @@ class EncoderBranch:
     projector: Projector
     features: VisionEncoder | None = field(default=None, compare=False)
     others: tuple[Projector, ...] = ()
+    next_token_layers = 0
 
     @property
     def projectors(self) -> tuple[Projector, ...]:
@@ -328,9 +203,26 @@ class EncoderBranch:
         return sum(projector.matrices * (1 + projector.copies) for projector in self.projectors)
 
     @property
+    def net(self) -> Transformer:
+        """The layers of its encoder."""
+        return self.encoder.net
+
+    @property
     def parameters(self) -> int:
         """Parameters of encoder and projectors."""
-        return self.encoder.parameters + sum(projector.parameters for projector in self.projectors)
+        return self.encoder.parameters + parameters_of(self._projectors()).total
+
+    def ends(self, experts: int | None = None) -> Tensors:
+        """Yield the tensors outside its layers; no expert is among them."""
+        prefix = ENCODER_NAMES[type(self.encoder)]
+        yield from self.encoder.in_front(prefix)
+        yield from self.encoder.behind(prefix)
+        yield from self._projectors()
+
+    def _projectors(self) -> Tensors:
+        yield from self.projector.rows(PROJECTOR_NAME)
+        for number, other in enumerate(self.others):
+            yield from other.rows(f"{PROJECTOR_NAME}others.{number}.")
 
     @property
     def computed(self) -> EncoderBranch:
@@ -352,21 +244,21 @@ class DecoderHead:
     vocab: int
     inputs: int
     positions: int = 0
+    next_token_layers = 0
 
     @property
     def parameters(self) -> int:
         """All parameters."""
-        return stack_parameters(self.net) + self.parameters_before + self.parameters_behind
+        return self.net.parameters + parameters_of(self.ends()).total
 
-    @property
-    def parameters_before(self) -> int:
-        """Of these, those before the layers: projection and positions."""
-        return (self.inputs + self.positions) * self.net.hidden
-
-    @property
-    def parameters_behind(self) -> int:
-        """Of these, those behind the layers: the last norm and the output layer."""
-        return self.net.norm_parameters + self.vocab * self.net.hidden
+    def ends(self, experts: int | None = None) -> Tensors:
+        """Yield the tensors outside its layers; no expert is among them."""
+        width = self.net.hidden
+        yield uncut("projection", End.FIRST, width, self.inputs)
+        if self.positions:
+            yield uncut("position_embedding", End.FIRST, self.positions, width)
+        yield from norm("decoder.final_layernorm", self.net.norm, width, End.LAST)
+        yield ModuleTensor(OUTPUT_LAYER, TensorCut((self.vocab, width), 0), End.LAST)
 
 
 @dataclass(frozen=True)
@@ -407,3 +299,5 @@ class MultimodalModel:
 
 
 Model = LanguageModel | Encoder | MultimodalModel
+
+Module = LanguageModel | EncoderBranch | DecoderHead

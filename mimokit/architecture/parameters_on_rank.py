@@ -1,16 +1,19 @@
-"""The layers and parameters of a module on one rank of a pipeline stage, as Megatron has them."""
+"""Layers, tensors and parameters of a module on a rank of a stage, as Megatron has them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate, pairwise
 
 import numpy as np
 
-from mimokit.architecture.modules import DecoderHead, EncoderBranch, LanguageModel
+from mimokit.architecture.modules import DecoderHead, LanguageModel, Module
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.architecture.tensor_cut import Span
-from mimokit.architecture.transformer import LayerParameters, Transformer, dense_layer, expert_layer
+from mimokit.architecture.tensor_rows import End, ModuleTensor, Parameters, parameters_of
+from mimokit.architecture.tensors import module_tensors
+from mimokit.architecture.transformer import layer_parameters
 
 
 @dataclass(frozen=True)
@@ -78,19 +81,6 @@ class RankParameters:
         return self.ordinary + self.expert
 
 
-Module = LanguageModel | EncoderBranch | DecoderHead
-
-
-def net_of(module: Module) -> Transformer:
-    """Return the layers of a module."""
-    return module.encoder.net if isinstance(module, EncoderBranch) else module.net
-
-
-def further_layers(module: Module) -> int:
-    """Return the layers of a module that predict tokens further on, on its last stage."""
-    return module.next_token_layers if isinstance(module, LanguageModel) else 0
-
-
 def output_rows(module: LanguageModel | DecoderHead, sizes: ParallelSizes) -> Numbers:
     """Return the rows of the output layer on a rank; those of a decoder are not padded."""
     if isinstance(module, DecoderHead):
@@ -100,69 +90,41 @@ def output_rows(module: LanguageModel | DecoderHead, sizes: ParallelSizes) -> Nu
 
 def layers_of(module: Module, sizes: ParallelSizes, stage: Numbers) -> StageLayers:
     """Return the layers of a module on one of its stages."""
-    net, extra = net_of(module), further_layers(module)
+    net, extra = module.net, module.next_token_layers
     return stage_layers(net.layers, net.dense_layers, sizes, stage, extra)
+
+
+def stage_tensors(module: Module, sizes: ParallelSizes, stage: int) -> tuple[ModuleTensor, ...]:
+    """Return the tensors of a module on the ranks of a stage."""
+    layers = stage_spans(module.net.layers, sizes, module.next_token_layers)
+    return tuple(row for row in module_tensors(module) if row.is_on(stage, layers))
 
 
 def rank_parameters(module: Module, sizes: ParallelSizes, stage: Numbers) -> RankParameters:
     """Return the parameters on one rank of a stage."""
-    net = net_of(module)
-    layers = layers_of(module, sizes, stage)
-    parameters = _times(dense_layer(net), layers.dense, sizes)
+    net, layers = module.net, layers_of(module, sizes, stage)
+    last = np.equal(stage, sizes.pipeline - 1)
+    ends = _end_parameters(module)
+    parts: list[tuple[Parameters, Numbers]] = [
+        (layer_parameters(net, None), layers.dense),
+        (ends[End.FIRST], np.equal(stage, 0)),
+        (ends[End.LAST], last),
+        (ends[End.LAST_COPY], last * np.not_equal(sizes.pipeline, 1)),
+    ]
+    matrices: Numbers = layer_parameters(net, None).sharded / sizes.tensor * layers.dense
     if net.moe is not None:
-        experts = _times(expert_layer(net, net.moe), layers.expert, sizes)
-        parameters = RankParameters(parameters.ordinary + experts.ordinary, experts.expert)
-    ends = _ends(module, sizes, stage)
-    matrices = 0 if net.moe is not None else dense_layer(net).sharded / sizes.tensor * layers.dense
+        parts.append((layer_parameters(net, net.moe), layers.expert))
+        matrices = 0
+    experts = sizes.expert * sizes.expert_tensor
     return RankParameters(
-        parameters.ordinary + ends.ordinary, parameters.expert + ends.expert, matrices
+        sum((part.ordinary(sizes) * count for part, count in parts), 0),
+        sum((part.expert / experts * count for part, count in parts if part.expert), 0),
+        matrices,
     )
 
 
-def _times(layer: LayerParameters, layers: Numbers, sizes: ParallelSizes) -> RankParameters:
-    ordinary = layer.sharded / sizes.tensor + layer.replicated
-    parts = sizes.expert * sizes.expert_tensor
-    return RankParameters(ordinary * layers, layer.expert / parts * layers)
-
-
-def _ends(module: Module, sizes: ParallelSizes, stage: Numbers) -> RankParameters:
-    first = np.equal(stage, 0)
-    last = np.equal(stage, sizes.pipeline - 1)
-    if isinstance(module, LanguageModel):
-        return _language_ends(module, sizes, first, last)
-    if isinstance(module, DecoderHead):
-        behind = module.net.norm_parameters + output_rows(module, sizes) * module.net.hidden
-        return RankParameters(first * module.parameters_before + last * behind)
-    encoder = module.encoder
-    after = encoder.parameters_after_layers
-    in_front = encoder.parameters_outside_layers - after
-    projector = projector_parameters(module, sizes, stage)
-    return RankParameters(first * in_front + last * after + projector)
-
-
-def projector_parameters(branch: EncoderBranch, sizes: ParallelSizes, stage: Numbers) -> Numbers:
-    """Return the parameters of projectors on one rank of a stage; they lie behind the last."""
-    projectors = branch.projectors
-    sharded = sum(projector.sharded * (1 + projector.copies) for projector in projectors)
-    whole = sum(projector.parameters for projector in projectors) - sharded
-    return np.equal(stage, sizes.pipeline - 1) * (whole + sharded / sizes.tensor)
-
-
-def _language_ends(
-    model: LanguageModel, sizes: ParallelSizes, first: Numbers, last: Numbers
-) -> RankParameters:
-    # Tied embeddings lie on both ends of a pipeline, and once where there is a single stage; so
-    # does the embedding that layers of multi-token prediction read.
-    net = model.net
-    table = model.padded_vocab(sizes.tensor) * net.hidden / sizes.tensor
-    once = np.logical_and(model.tied, np.equal(sizes.pipeline, 1))
-    ordinary = first * (table + model.positions * net.hidden)
-    ordinary = ordinary + last * (np.where(once, 0, table) + net.norm_parameters)
-    if not model.next_token_layers:
-        return RankParameters(ordinary)
-    layer = dense_layer(net) if net.moe is None else expert_layer(net, net.moe)
-    extra = _times(layer, model.next_token_layers, sizes)
-    joining = model.next_token_layers * (2 * net.hidden**2 / sizes.tensor + 3 * net.norm_parameters)
-    copied = np.where(np.logical_or(model.tied, np.equal(sizes.pipeline, 1)), 0, table)
-    ordinary = ordinary + last * (extra.ordinary + joining + copied)
-    return RankParameters(ordinary, last * extra.expert)
+@lru_cache(maxsize=256)
+def _end_parameters(module: Module) -> dict[End, Parameters]:
+    top_k = 0 if module.net.moe is None else module.net.moe.top_k
+    rows = [*module.ends(experts=1)]
+    return {end: parameters_of((row for row in rows if row.place is end), top_k) for end in End}

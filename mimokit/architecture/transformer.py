@@ -1,66 +1,29 @@
-"""A stack of transformer layers and its parameters.
-
-Numbers of parameters: Megatron-LM `megatron/training/theoretical_memory_usage.py` for attention,
-feed-forward layer and experts; biases, query-key norms and router biases added, so that totals are
-exact.
-"""
+"""A stack of transformer layers: its tensors, from which its parameters follow."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Literal
+from functools import cached_property, lru_cache
 
+from mimokit.architecture.attention import Attention, GroupedAttention, LatentAttention
+from mimokit.architecture.feed_forward import DenseFeedForward, MixtureOfExperts
+from mimokit.architecture.tensor_rows import (
+    CORE,
+    Norm,
+    Parameters,
+    Place,
+    Tensors,
+    cut_inputs,
+    norm,
+    parameters_of,
+)
 from mimokit.config.layer_architecture import Activation, windowed_layers
-
-Norm = Literal["rms", "layer"]
 
 EPSILON = 1e-5
 """Megatron's `layernorm_epsilon`."""
 
 INIT_STD = 0.02
 """Megatron's `init_method_std`."""
-
-
-@dataclass(frozen=True)
-class MixtureOfExperts:
-    """Experts in place of the feed-forward layer.
-
-    Attributes:
-        shared_ffn: width inside the shared experts together; 0 for none.
-        dense_layers: first layers that keep an ordinary feed-forward layer.
-        router_bias: the router has one bias per expert (DeepSeek-V3's score correction).
-        shared_gate: the shared expert has a separate gate (Qwen2-MoE).
-        pre_softmax: the weights of a token's experts are shares of all experts, not of those that
-            it visits.
-    """
-
-    experts: int
-    top_k: int
-    ffn: int
-    shared_ffn: int = 0
-    dense_layers: int = 0
-    router_bias: bool = False
-    shared_gate: bool = False
-    pre_softmax: bool = False
-
-
-@dataclass(frozen=True)
-class LatentAttention:
-    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434).
-
-    Attributes:
-        q_rank: width of the compressed query; 0 for a query that is not compressed.
-        nope_dim: dimensions of a head's query and key without positions.
-        rope_dim: dimensions of a head's query and key with rotary positions.
-        v_dim: dimensions of a head's value.
-    """
-
-    q_rank: int
-    kv_rank: int
-    nope_dim: int
-    rope_dim: int
-    v_dim: int
 
 
 @dataclass(frozen=True)
@@ -112,129 +75,70 @@ class Transformer:
             windowed_layers(self.layers, self.full_attention_layers) if self.window else frozenset()
         )
 
+    @cached_property
+    def attention(self) -> Attention:
+        """Its attention, up to the core."""
+        return self.mla or GroupedAttention(self.head_dim)
+
+    @cached_property
+    def dense(self) -> DenseFeedForward:
+        """The feed-forward part of layers without experts."""
+        return DenseFeedForward(self.ffn)
+
     @property
     def qk_dim(self) -> int:
         """Dimensions of a head's query and key."""
-        return self.head_dim if self.mla is None else self.mla.nope_dim + self.mla.rope_dim
+        return self.attention.qk_dim
 
     @property
     def v_dim(self) -> int:
         """Dimensions of a head's value."""
-        return self.head_dim if self.mla is None else self.mla.v_dim
+        return self.attention.v_dim
 
     @property
     def dense_layers(self) -> int:
         """Layers with an ordinary feed-forward layer."""
         return self.layers if self.moe is None else self.moe.dense_layers
 
+    def rows(self, prefix: str = "") -> Tensors:
+        """Yield the tensors of all layers."""
+        for number in range(self.layers):
+            mixed = self.moe is not None and number >= self.moe.dense_layers
+            name = f"{prefix}decoder.layers.{number}."
+            yield from layer_rows(self, self.moe if mixed else None, name, number)
+
     @property
-    def norm_parameters(self) -> int:
-        """Parameters of one norm of the width of an activation."""
-        return norm_parameters(self.norm, self.hidden)
+    def parameters(self) -> int:
+        """The parameters of all layers, without a norm after them."""
+        total = self.dense_layers * layer_parameters(self, None).total
+        if self.moe is not None:
+            total += (self.layers - self.dense_layers) * layer_parameters(self, self.moe).total
+        return total
 
 
-def norm_parameters(norm: Norm, width: int) -> int:
-    """Return the parameters of one norm: a scale, and for LayerNorm a shift."""
-    return width if norm == "rms" else 2 * width
+def layer_rows(
+    net: Transformer,
+    moe: MixtureOfExperts | None,
+    name: str = "",
+    place: Place = 0,
+    experts: int | None = None,
+) -> Tensors:
+    """Yield the tensors of a layer.
 
-
-@dataclass(frozen=True)
-class LayerParameters:
-    """The parameters of one layer, by how parallelism shards them.
-
-    Attributes:
-        sharded: sharded by tensor parallelism: the matrices of attention and feed-forward layer, of
-            shared experts too, and the biases of their inner sides.
-        replicated: equal on every tensor-parallel rank: norms, router, biases of outputs,
-            compressions of latent attention.
-        expert: sharded by expert parallelism (and expert tensor parallelism): the routed experts.
-        visited: of `expert`, those that one token visits.
+    Args:
+        moe: its experts; None: it is dense.
+        experts: how many of them; None: all.
     """
-
-    sharded: int
-    replicated: int
-    expert: int = 0
-    visited: int = 0
-
-    @property
-    def total(self) -> int:
-        """All parameters of the layer."""
-        return self.sharded + self.replicated + self.expert
-
-    @property
-    def active(self) -> int:
-        """Parameters that one token visits."""
-        return self.sharded + self.replicated + self.visited
+    attention, part = f"{name}self_attention.", moe or net.dense
+    yield from norm(f"{name}input_layernorm", net.norm, net.hidden, place)
+    yield from net.attention.rows(net, attention, place)
+    output = net.hidden, net.heads * net.v_dim
+    yield from cut_inputs(f"{attention}linear_proj", place, output, net.output_bias, CORE)
+    yield from norm(f"{name}pre_mlp_layernorm", net.norm, net.hidden, place)
+    yield from part.rows(net, f"{name}mlp.", place, experts)
 
 
-def dense_layer(net: Transformer) -> LayerParameters:
-    """Return the parameters of a layer with an ordinary feed-forward layer."""
-    inner, outer = feed_forward(net.hidden, net.ffn, net.gated, net.ffn_bias)
-    sharded, replicated = _attention(net)
-    return LayerParameters(sharded + inner, replicated + outer + 2 * net.norm_parameters)
-
-
-def expert_layer(net: Transformer, moe: MixtureOfExperts) -> LayerParameters:
-    """Return the parameters of a layer with experts."""
-    sharded, replicated = _attention(net)
-    expert = sum(feed_forward(net.hidden, moe.ffn, net.gated, net.ffn_bias))
-    if moe.shared_ffn:
-        inner, outer = feed_forward(net.hidden, moe.shared_ffn, net.gated, net.ffn_bias)
-        sharded, replicated = sharded + inner, replicated + outer
-    router = moe.experts * (net.hidden + net.ffn_bias + moe.router_bias)
-    router += moe.shared_gate * net.hidden
-    return LayerParameters(
-        sharded,
-        replicated + router + 2 * net.norm_parameters,
-        moe.experts * expert,
-        moe.top_k * expert,
-    )
-
-
-def stack_parameters(net: Transformer) -> int:
-    """Return the parameters of all layers, without a norm after them."""
-    total = net.dense_layers * dense_layer(net).total
-    if net.moe is not None:
-        total += (net.layers - net.dense_layers) * expert_layer(net, net.moe).total
-    return total
-
-
-def active_stack_parameters(net: Transformer) -> int:
-    """Return the parameters of all layers that one token visits."""
-    total = net.dense_layers * dense_layer(net).active
-    if net.moe is not None:
-        total += (net.layers - net.dense_layers) * expert_layer(net, net.moe).active
-    return total
-
-
-def feed_forward(hidden: int, ffn: int, gated: bool, bias: bool) -> tuple[int, int]:
-    """Return (sharded, replicated) parameters of a feed-forward layer."""
-    inward = 2 if gated else 1
-    return (inward + 1) * hidden * ffn + bias * inward * ffn, bias * hidden
-
-
-def _attention(net: Transformer) -> tuple[int, int]:
-    """Return (sharded, replicated) parameters of attention."""
-    if net.mla is not None:
-        return _latent_attention(net, net.mla)
-    query, key = net.heads * net.head_dim, net.kv_heads * net.head_dim
-    sharded = net.hidden * (2 * query + 2 * key)
-    if net.qkv_bias:
-        sharded += query + (1 + net.key_bias) * key
-    return sharded, net.output_bias * net.hidden + net.qk_norm * 2 * net.head_dim
-
-
-def _latent_attention(net: Transformer, mla: LatentAttention) -> tuple[int, int]:
-    query = net.heads * (mla.nope_dim + mla.rope_dim)
-    compressions = net.hidden * (mla.kv_rank + mla.rope_dim) + norm_parameters(
-        net.norm, mla.kv_rank
-    )
-    compressions += net.output_bias * net.hidden
-    sharded = mla.kv_rank * net.heads * (mla.nope_dim + mla.v_dim)
-    sharded += net.heads * mla.v_dim * net.hidden
-    if mla.q_rank:
-        compressions += mla.q_rank * net.hidden + norm_parameters(net.norm, mla.q_rank)
-        sharded += mla.q_rank * query
-    else:
-        sharded += net.hidden * query
-    return sharded, compressions
+@lru_cache(maxsize=256)
+def layer_parameters(net: Transformer, moe: MixtureOfExperts | None) -> Parameters:
+    """Return the parameters of a layer; see `layer_rows`."""
+    return parameters_of(layer_rows(net, moe, experts=1), 0 if moe is None else moe.top_k)

@@ -19,8 +19,8 @@ from mimokit.architecture.from_config import (
     language_network,
     model_of_config,
 )
+from mimokit.architecture.modules import Module
 from mimokit.architecture.parallel_sizes import other_fields, rank_fields
-from mimokit.architecture.parameters_on_rank import Module, net_of
 from mimokit.config import ExperimentConfig
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any
 from mimokit.config.runtime import PRECISION_OF_RUNS, THREE_PHASE
@@ -107,9 +107,7 @@ def _given(model: Model | None) -> Model:
 
 def _ranks(layout: Layout, model: Model) -> dict[str, Any]:
     """Return deployment mode and sizes; in homogeneous mode those of the language model."""
-    layers = {
-        plain_name(module.name, layout): net_of(module).layers for module in modules_of(model)
-    }
+    layers = {plain_name(module.name, layout): module.net.layers for module in modules_of(model)}
     language_sizes = layout.modules[layout.language]
     offsets, written = rank_offsets(layout), {}
     for name, sizes in layout.modules.items():
@@ -128,7 +126,7 @@ def _ranks(layout: Layout, model: Model) -> dict[str, Any]:
 def _sections(layout: Layout, workload: Workload, model: Model) -> dict[str, Any]:
     language_part, branches, graph = language_of(model), branches_of(model), topology_of(model)
     language = plain_name(layout.language, layout)
-    nets = {module.name: net_of(module) for module in modules_of(model)}
+    nets = {module.name: module.net for module in modules_of(model)}
     tokens = {
         branch.name: _tokens(branch, workload)
         for branch in branches

@@ -7,9 +7,10 @@ import os
 import re
 from pathlib import Path
 
+from mimokit.architecture.encoders import VisionEncoder
 from mimokit.architecture.huggingface import IMAGES
 from mimokit.architecture.huggingface.functions import functions_of
-from mimokit.architecture.modules import MultimodalModel, VisionEncoder
+from mimokit.architecture.modules import MultimodalModel
 from mimokit.architecture.parallel_sizes import ParallelSizes, rank_fields
 from mimokit.architecture.transformer import Transformer
 from mimokit.config import ExperimentConfig

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from mimokit.architecture.modules import Module
 from mimokit.architecture.parallel_sizes import RECOMPUTE_SELECTIVE, ParallelSizes
-from mimokit.architecture.parameters_on_rank import Module
 from mimokit.config.errors import Problem
 from mimokit.config.rules.facts import (
     ModuleFacts,

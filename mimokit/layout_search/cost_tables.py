@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mimokit.architecture.modules import Module
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
-from mimokit.architecture.parameters_on_rank import Module
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.layout_search.candidates import Candidates, bounded, candidates, search_facts
 from mimokit.layout_search.space import axes_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from mimokit.architecture.modules import Module
 from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES
-from mimokit.architecture.parameters_on_rank import Module
 from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.config.rules.module_rules import broken_rules
 from mimokit.layout_search.candidates import SEARCH_RULES, search_facts

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from mimokit.architecture.layer_work.products import visible_tokens
-from mimokit.architecture.modules import DecoderHead, LanguageModel
+from mimokit.architecture.modules import DecoderHead, LanguageModel, Module
 from mimokit.architecture.parallel_sizes import (
     RECOMPUTE_FULL,
     RECOMPUTE_SELECTIVE,
     ParallelSizes,
 )
-from mimokit.architecture.parameters_on_rank import Module, layers_of, net_of
+from mimokit.architecture.parameters_on_rank import layers_of
 from mimokit.prediction.deployment_modes import crossing_message
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.module_costs import (
@@ -237,7 +237,7 @@ def module_rows(
     """Yield the work of a module's busiest rank in a step; it runs alone."""
     step = module_step(module, sizes, inputs, system, micro_batches)
     stage, busiest = _busiest(step, int(sizes.pipeline))
-    net, layers = net_of(module), layers_of(module, sizes, stage)
+    net, layers = module.net, layers_of(module, sizes, stage)
     tokens = inputs.sequences * inputs.seq / sizes.context
     visible = visible_tokens(net, inputs.seq)
     factor = end_factor(inputs)

@@ -197,10 +197,6 @@ def _trains_slices(config: ExperimentConfig, name: str) -> bool:
 def attention_calls(net: Transformer, sizes: ParallelSizes, trains: bool) -> tuple[int, int]:
     """Return the collectives of attention that `layer_collectives` does not count, in both passes.
 
-    Of latent attention every rank compresses its own positions. What it has for its heads comes of
-    three tensors, where other attention has one: compressed queries (hidden states, if these are
-    not compressed), compressed keys and values, and the rotary key that all heads share.
-
     | per layer | forward | backward |
     |---|---|---|
     | latent | | 3 all-reduces in place of 1 |
@@ -208,12 +204,7 @@ def attention_calls(net: Transformer, sizes: ParallelSizes, trains: bool) -> tup
     all-gathers in place of 1 each |
     | keys without a bias, fewer than ranks | 1 all-gather of biases more | 1 reduce-scatter more |
 
-    Backward, the inputs of two latent matrices are gathered again; no matrix takes the rotary key.
     What is frozen gathers no inputs again, and its biases have no gradient.
     """
-    if net.mla is not None:
-        ahead, back = (2, 2 + int(trains)) if sizes.sequence_parallel else (0, 2)
-    else:
-        of_biases = net.qkv_bias and not net.key_bias and sizes.tensor > net.kv_heads
-        ahead, back = int(of_biases), int(of_biases and trains)
+    ahead, back = net.attention.further_calls(net, sizes, trains)
     return ahead, back + (ahead if sizes.recompute == RECOMPUTE_FULL else 0)

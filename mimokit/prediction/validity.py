@@ -13,10 +13,10 @@ from mimokit.architecture.modules import (
     EncoderBranch,
     LanguageModel,
     Model,
+    Module,
     MultimodalModel,
 )
 from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES
-from mimokit.architecture.parameters_on_rank import Module, net_of
 from mimokit.axes import COUNT_FIELDS
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any, unknown_name
 from mimokit.config.rules.facts import ModuleFacts, PairFacts
@@ -181,14 +181,13 @@ def facts_of(
         model: that the module is of.
         name: of the module in a layout; None: its own.
     """
-    net, is_language = net_of(module), isinstance(module, LanguageModel)
+    net, is_language = module.net, isinstance(module, LanguageModel)
     encodes = isinstance(module, EncoderBranch)
-    kv_heads = net.heads if net.mla is not None else net.kv_heads
     return ModuleFacts(
         name=name or module.name,
         is_language=is_language,
         heads=net.heads,
-        kv_heads=kv_heads,
+        kv_heads=net.kv_heads,
         ffn=net.ffn if net.dense_layers else 0,
         shared_ffn=0 if net.moe is None else net.moe.shared_ffn,
         layers=net.layers,
@@ -196,7 +195,7 @@ def facts_of(
         experts=0 if net.moe is None else net.moe.experts,
         expert_ffn=0 if net.moe is None else net.moe.ffn,
         expert_biases=net.moe is not None and net.ffn_bias,
-        value_biases=kv_heads * net.head_dim if net.qkv_bias and not net.key_bias else 0,
+        value_biases=net.kv_heads * net.head_dim if net.qkv_bias and not net.key_bias else 0,
         projector_widths=_widths_on_ranks(module) if isinstance(module, EncoderBranch) else (),
         inner_layers=_most_inner_layers(model) if is_language else 0,
         vocab=module.vocab if isinstance(module, DecoderHead) else 0,

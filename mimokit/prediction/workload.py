@@ -19,9 +19,8 @@ from mimokit.architecture import (
     VisionEncoder,
 )
 from mimokit.architecture.flops import forward_flops, passes
-from mimokit.architecture.modules import DecoderHead, EncoderBranch
+from mimokit.architecture.modules import DecoderHead, EncoderBranch, Module
 from mimokit.architecture.parallel_sizes import Numbers
-from mimokit.architecture.parameters_on_rank import Module
 from mimokit.config import ExperimentConfig
 from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.config.graph import upstream

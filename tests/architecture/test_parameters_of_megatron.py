@@ -12,17 +12,23 @@ import pytest
 
 import mimokit
 from mimokit.architecture import load_model
+from mimokit.architecture.feed_forward import MixtureOfExperts
 from mimokit.architecture.from_config import (
     cuts_of_config,
     model_of_config,
     modules_of_config,
 )
-from mimokit.architecture.modules import LanguageModel
+from mimokit.architecture.modules import OUTPUT_LAYER, LanguageModel
 from mimokit.architecture.parallel_sizes import ParallelSizes
-from mimokit.architecture.parameters_on_rank import rank_parameters, stage_layers, stage_spans
+from mimokit.architecture.parameters_on_rank import (
+    rank_parameters,
+    stage_layers,
+    stage_spans,
+    stage_tensors,
+)
 from mimokit.architecture.tensor_cut import ShardPlace, TensorCut
-from mimokit.architecture.tensors import OUTPUT_LAYER, module_tensors, stage_tensors
-from mimokit.architecture.transformer import MixtureOfExperts, Transformer
+from mimokit.architecture.tensors import module_tensors
+from mimokit.architecture.transformer import Transformer
 from mimokit.config import ExperimentConfig, ModuleArchitecture
 from mimokit.planning import plan_layout
 from mimokit.planning.types import LayoutPlan
@@ -176,12 +182,12 @@ def test_stages_and_text_decoders_have_what_the_table_says(cluster) -> None:
 
 
 def test_a_wrong_row_of_the_table_is_named_where_megatron_builds(cluster, monkeypatch) -> None:
-    from mimokit.architecture import tensors
+    from mimokit.architecture import feed_forward
     from mimokit.cluster import RankError
 
     config = _of_all_kinds("llama", 2)
-    layout, right = plan_layout(config), tensors._cut_outputs
-    monkeypatch.setattr(tensors, "_cut_outputs", lambda *row: right(*row[:4]))  # parts: 1
+    layout, right = plan_layout(config), feed_forward.cut_outputs
+    monkeypatch.setattr(feed_forward, "cut_outputs", lambda *row: right(*row[:4]))  # parts: 1
     rank = _planned(config, layout, 0)
     (marked, _) = cluster.run(_marked, config, layout, world_size=2)
     assert [

@@ -17,7 +17,8 @@ from mimokit.architecture import (
     Transformer,
     VisionEncoder,
 )
-from mimokit.architecture.modules import DecoderHead, RowEncoder
+from mimokit.architecture.encoders import RowEncoder
+from mimokit.architecture.modules import DecoderHead
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.layout_search import SearchTask
 from mimokit.prediction import Layout, Prediction, predict

@@ -10,15 +10,10 @@ import pytest
 
 from mimokit.architecture import MixtureOfExperts, Transformer
 from mimokit.architecture.layer_work.collectives import layer_collectives
-from mimokit.architecture.layer_work.products import (
-    INNER,
-    NORMED_AGAIN,
-    ROUTED,
-    ROUTED_INNER,
-    layer_products,
-)
+from mimokit.architecture.layer_work.products import layer_products
 from mimokit.architecture.parallel_sizes import ParallelSizes
-from mimokit.architecture.transformer import dense_layer, expert_layer
+from mimokit.architecture.tensor_rows import INNER, NORMED_AGAIN, ROUTED, ROUTED_INNER
+from mimokit.architecture.transformer import layer_parameters
 from mimokit.axes import Axis
 from mimokit.config.recipe import Graphs
 from mimokit.prediction.calibration import fit_calibration
@@ -132,7 +127,7 @@ def test_products_visit_all_weights_once() -> None:
             found = layer_products(model.net, moe, ParallelSizes(1))
             halves = layer_products(model.net, moe, ParallelSizes(2))
             weights = sum(float(one.weights) for one in found)
-            layer = dense_layer(model.net) if moe is None else expert_layer(model.net, moe)
+            layer = layer_parameters(model.net, moe)
             idle = 0 if moe is None else layer.expert * (1 - moe.top_k / moe.experts)
             assert weights == pytest.approx(layer.total - idle, rel=1e-3)  # norms, biases aside
             assert sum(float(one.weights) for one in halves) < weights
@@ -178,7 +173,12 @@ def test_adding_gradients_hides_in_products_and_not_where_weights_are_sharded() 
         return sum(float(term.seconds) for term in terms if "accumulation" in term.name)
 
     assert seconds(TOKENS) == 0
-    moved = 2 * 2 * dense_layer(NET).sharded / (H100.memory_bandwidth * H100.efficiency.memory)
+    moved = (
+        2
+        * 2
+        * layer_parameters(NET, None).sharded
+        / (H100.memory_bandwidth * H100.efficiency.memory)
+    )
     assert seconds(1.0) == pytest.approx(moved, rel=1e-2)
     assert seconds(TOKENS, sharded=True) == seconds(1.0, sharded=True) > seconds(1.0)
 

@@ -16,7 +16,7 @@ from mimokit.architecture import LanguageModel, Transformer
 from mimokit.architecture.layer_work.saved import layer_activations
 from mimokit.architecture.parallel_sizes import RECOMPUTE_FULL, RECOMPUTE_SELECTIVE, ParallelSizes
 from mimokit.architecture.parameters_on_rank import rank_parameters
-from mimokit.architecture.transformer import dense_layer
+from mimokit.architecture.transformer import layer_parameters
 from mimokit.planning import schedule
 from mimokit.planning.schedule import plan_schedule, stage_graph
 from mimokit.prediction import Layout, Workload, predict
@@ -62,7 +62,7 @@ def test_figure_1_of_korthikanti_exactly(name: str) -> None:
     sizes = ParallelSizes(
         t, p, v, micro_batch=mbs, sequence_parallel=False, distributed_optimizer=False
     )
-    held = RankParameters(dense_layer(net).sharded * layers / (t * p))
+    held = RankParameters(layer_parameters(net, None).sharded * layers / (t * p))
     assert float(total_bytes(state_bytes(held, sizes, frozen=False))) / GIB == states
     alive = float(micro_batches_in_flight(sizes, 10**6, 0)) * layers / p
 
@@ -197,7 +197,7 @@ def test_weights_in_8_bits() -> None:
     sizes = ParallelSizes(2, data=2)
     plain = stage_memory(model, sizes, 4096, 8, 0)["weights"]
     short = stage_memory(model, sizes, 4096, 8, 0, storage=Storage(2, 1.0, 1.0))["weights"]
-    layer = dense_layer(model.net)
+    layer = layer_parameters(model.net, None)
     assert float(plain - short) == model.net.layers * layer.sharded / 2
     (line,) = (
         line

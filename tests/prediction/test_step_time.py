@@ -7,16 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mimokit.architecture.flops import forward_flops
-from mimokit.architecture.modules import (
+from mimokit.architecture.encoders import (
     AudioEncoder,
     Encoder,
-    EncoderBranch,
-    Projector,
     RowEncoder,
     TextEncoder,
     VisionEncoder,
 )
+from mimokit.architecture.flops import forward_flops
+from mimokit.architecture.modules import EncoderBranch, Projector
 from mimokit.architecture.parallel_sizes import RECOMPUTE_FULL, ParallelSizes, sizes_of
 from mimokit.architecture.transformer import Transformer
 from mimokit.config import ModuleParallelismConfig

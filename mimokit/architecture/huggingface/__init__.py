@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from mimokit.architecture.encoders import ENCODER_NAMES, VisionEncoder
 from mimokit.architecture.huggingface.encoders import (
     VISION_DEFAULTS,
     vision_encoder,
@@ -27,13 +28,7 @@ from mimokit.architecture.huggingface.qwen_vision import (
 )
 from mimokit.architecture.huggingface.unreadable import check_readable
 from mimokit.architecture.limits import check_parameters
-from mimokit.architecture.modules import (
-    EncoderBranch,
-    Model,
-    MultimodalModel,
-    VisionEncoder,
-)
-from mimokit.architecture.tensors import ENCODER_NAMES, PROJECTOR_NAME
+from mimokit.architecture.modules import PROJECTOR_NAME, EncoderBranch, Model, MultimodalModel
 from mimokit.config.errors import ConfigError, Problem, unknown_name
 from mimokit.config.text_file import read_text_file, reason_of
 from mimokit.units import shown

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from mimokit.architecture.encoders import AudioEncoder, VisionEncoder
 from mimokit.architecture.huggingface.fields import Fields
 from mimokit.architecture.huggingface.functions import functions_of_section
 from mimokit.architecture.huggingface.language import activation_of
-from mimokit.architecture.modules import AudioEncoder, VisionEncoder
 from mimokit.architecture.transformer import Transformer
 
 _VIT_BASE = {

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from mimokit.architecture.encoders import VisionEncoder
 from mimokit.architecture.huggingface import ENCODER, LANGUAGE, PROJECTOR, SUBMODULE, from_hf
 from mimokit.architecture.huggingface.qwen_vision_tensors import (
     PATCHES,
@@ -23,20 +24,9 @@ from mimokit.architecture.huggingface.weight_tensors import (
     add_projector,
     add_tower,
 )
-from mimokit.architecture.modules import (
-    EncoderBranch,
-    LanguageModel,
-    Model,
-    MultimodalModel,
-    VisionEncoder,
-)
-from mimokit.architecture.tensors import (
-    End,
-    ModuleTensor,
-    by_name,
-    encoder_tensors,
-    module_tensors,
-)
+from mimokit.architecture.modules import EncoderBranch, LanguageModel, Model, MultimodalModel
+from mimokit.architecture.tensor_rows import End, ModuleTensor
+from mimokit.architecture.tensors import by_name, encoder_tensors, module_tensors
 from mimokit.architecture.transformer import Transformer
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.units import shown

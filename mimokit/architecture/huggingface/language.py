@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, get_args
 
+from mimokit.architecture.attention import LatentAttention
+from mimokit.architecture.feed_forward import MixtureOfExperts
 from mimokit.architecture.huggingface.fields import Fields
 from mimokit.architecture.huggingface.functions import NetworkFunctions, functions_of_section
 from mimokit.architecture.modules import LanguageModel
-from mimokit.architecture.transformer import (
-    INIT_STD,
-    LatentAttention,
-    MixtureOfExperts,
-    Transformer,
-)
+from mimokit.architecture.transformer import INIT_STD, Transformer
 from mimokit.config.layer_architecture import Activation
 
 LLAMA_DEFAULTS: Mapping[str, Any] = {

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from mimokit.architecture.encoders import VisionEncoder
 from mimokit.architecture.huggingface.encoders import VISION_DEFAULTS, vision_encoder
 from mimokit.architecture.huggingface.fields import Fields
 from mimokit.architecture.huggingface.functions import ACTIVATION_NAMES
 from mimokit.architecture.huggingface.language import LANGUAGE_TYPES, LLAMA_DEFAULTS, language_model
 from mimokit.architecture.huggingface.unreadable import check_readable
-from mimokit.architecture.modules import EncoderBranch, MultimodalModel, Projector, VisionEncoder
+from mimokit.architecture.modules import EncoderBranch, MultimodalModel, Projector
 
 FEATURE_LAYER = -2
 IMAGE_TOKEN, QWEN_IMAGE_TOKEN = 32000, 151655

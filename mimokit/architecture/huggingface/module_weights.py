@@ -20,6 +20,7 @@ from mimokit.architecture.config_fields import (
     NetworkField,
     read,
 )
+from mimokit.architecture.encoders import ENCODER_NAMES, VisionEncoder
 from mimokit.architecture.from_config import (
     encoder_network,
     language_network,
@@ -48,19 +49,13 @@ from mimokit.architecture.huggingface.weight_tensors import (
     add_tower,
 )
 from mimokit.architecture.modules import (
+    PROJECTOR_NAME,
     EncoderBranch,
     LanguageModel,
     Model,
     MultimodalModel,
-    VisionEncoder,
 )
-from mimokit.architecture.tensors import (
-    ENCODER_NAMES,
-    PROJECTOR_NAME,
-    by_name,
-    encoder_tensors,
-    module_tensors,
-)
+from mimokit.architecture.tensors import by_name, encoder_tensors, module_tensors
 from mimokit.config import ModuleArchitecture
 from mimokit.config.errors import ConfigError, Problem
 

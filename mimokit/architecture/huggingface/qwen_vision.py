@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from mimokit.architecture.encoders import VisionEncoder
 from mimokit.architecture.huggingface.encoders import plain_net
 from mimokit.architecture.huggingface.fields import Fields
 from mimokit.architecture.huggingface.functions import functions_of_section
 from mimokit.architecture.huggingface.language import activation_of
-from mimokit.architecture.modules import ROTARY_BASE, Projector, VisionEncoder
-from mimokit.architecture.transformer import Norm, Transformer
+from mimokit.architecture.modules import ROTARY_BASE, Projector
+from mimokit.architecture.tensor_rows import Norm
+from mimokit.architecture.transformer import Transformer
 
 Tower = tuple[VisionEncoder, Projector]
 

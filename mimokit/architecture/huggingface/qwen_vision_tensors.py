@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from mimokit.architecture.encoders import VisionEncoder
 from mimokit.architecture.huggingface.weight_tensors import (
     WeightTensors,
     add_fused_qkv,
     add_norm,
     add_pairs,
 )
-from mimokit.architecture.modules import EncoderBranch, Projector, VisionEncoder
+from mimokit.architecture.modules import EncoderBranch, Projector
 from mimokit.architecture.transformer import Transformer
 
 QWEN_VISION_TYPES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from mimokit.architecture.modules import LanguageModel, Projector, VisionEncoder
+from mimokit.architecture.encoders import VisionEncoder
+from mimokit.architecture.modules import EMBEDDING, OUTPUT_LAYER, LanguageModel, Projector
 from mimokit.architecture.tensor_cut import Shape, Span
-from mimokit.architecture.tensors import EMBEDDING, OUTPUT_LAYER, ModuleTensor
-from mimokit.architecture.transformer import Norm, Transformer
+from mimokit.architecture.tensor_rows import ModuleTensor, Norm
+from mimokit.architecture.transformer import Transformer
 
 
 @dataclass(frozen=True, slots=True)

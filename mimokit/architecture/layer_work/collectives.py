@@ -20,8 +20,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from mimokit.architecture.feed_forward import MixtureOfExperts
 from mimokit.architecture.parallel_sizes import RECOMPUTE_FULL, Numbers, ParallelSizes
-from mimokit.architecture.transformer import MixtureOfExperts, Transformer
+from mimokit.architecture.transformer import Transformer
 from mimokit.axes import Axis
 
 Way = Literal["forward", "backward"]
@@ -101,16 +102,15 @@ def _layer(
     net: Transformer, moe: MixtureOfExperts | None, sizes: ParallelSizes, way: Way
 ) -> Iterator[LayerCollective]:
     twice = 2 if way == "backward" else 1
-    around = (sizes.tensor > 1) * (1 if moe is not None and not moe.shared_ffn else 2)
+    around = (sizes.tensor > 1) * (1 + (moe or net.dense).tensor_meetings)
     cut = sizes.sequence_parallel * 1
     yield LayerCollective("all-reduce", Axis.TENSOR, net.hidden, around * (1 - cut))
     yield LayerCollective("all-gather", Axis.TENSOR, net.hidden, around * cut * twice)
     yield LayerCollective("reduce-scatter", Axis.TENSOR, net.hidden, around * cut)
     keys = net.kv_heads * (net.qk_dim + net.v_dim)
-    if net.mla is None:
-        kind: Kind = "all-gather" if way == "forward" else "reduce-scatter"
-        few = (sizes.tensor > net.kv_heads) * 1
-        yield LayerCollective(kind, Axis.TENSOR, net.heads * net.qk_dim + keys, few, projected=True)
+    kind: Kind = "all-gather" if way == "forward" else "reduce-scatter"
+    few = (sizes.tensor > net.kv_heads) * 1
+    yield LayerCollective(kind, Axis.TENSOR, net.heads * net.qk_dim + keys, few, projected=True)
     rings = (sizes.context > 1) * twice
     yield LayerCollective("ring", Axis.CONTEXT, keys / sizes.tensor * sizes.context, rings)
     if moe is not None:

@@ -6,21 +6,16 @@ of the weights (or of the other factor).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
+from mimokit.architecture.feed_forward import MixtureOfExperts
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
-from mimokit.architecture.transformer import LatentAttention, MixtureOfExperts, Transformer
-
-NORMED = "normalized input of attention"
-QUERIES, KEYS = "compressed query", "compressed key and value"
-CORE = "output of the attention core"
-NORMED_AGAIN = "normalized input of the feed-forward layer"
-INNER = "output of the activation function"
-ROUTED, ROUTED_INNER = "token of an expert", "output of an expert's activation function"
-ROUTER = "input of the router"
+from mimokit.architecture.tensor_cut import TensorCut
+from mimokit.architecture.tensor_rows import ROUTER
+from mimokit.architecture.transformer import Transformer, layer_rows
 
 
 @dataclass(frozen=True)
@@ -54,21 +49,41 @@ class MatrixProduct:
 def layer_products(
     net: Transformer, moe: MixtureOfExperts | None, sizes: ParallelSizes
 ) -> tuple[MatrixProduct, ...]:
-    """Return the products of a layer on one rank."""
-    products = [*(_attention(net, sizes) if net.mla is None else _latent(net, net.mla, sizes))]
-    products.append(MatrixProduct(CORE, net.heads * net.v_dim / sizes.tensor, net.hidden))
-    width = net.ffn if moe is None else moe.shared_ffn
-    if width:
-        products += _feed_forward(net, width / sizes.tensor)
-    if moe is not None:
-        # Experts are not cut by tensor parallelism; its ranks share the tokens instead.
-        into, back = _feed_forward(net, moe.ffn)
-        each = moe.top_k / sizes.tensor
-        products.append(MatrixProduct(ROUTED, into.inputs, into.outputs, each))
-        products.append(MatrixProduct(ROUTED_INNER, back.inputs, back.outputs, each))
-        scores = moe.experts + moe.shared_gate
-        products.append(MatrixProduct(ROUTER, net.hidden, scores, 1 / sizes.tensor))
+    """Return the products of a layer on one rank.
+
+    Experts and their router are not cut by tensor parallelism; its ranks share the tokens instead.
+    """
+    t, products = sizes.tensor, []
+    for of, cut, bias in _matrices(net, moe):
+        outputs, inputs = cut.whole
+        if cut.expert is not None and moe is not None:
+            products.append(MatrixProduct(of, inputs, outputs, moe.top_k / t))
+        elif cut.dimension == 0:
+            products.append(MatrixProduct(of, inputs, outputs / t, bias=bias / t))
+        elif cut.dimension == 1:
+            products.append(MatrixProduct(of, inputs / t, outputs))
+        else:
+            products.append(MatrixProduct(of, inputs, outputs, 1 / t if of == ROUTER else 1))
     return tuple(products)
+
+
+@lru_cache(maxsize=256)
+def _matrices(
+    net: Transformer, moe: MixtureOfExperts | None
+) -> tuple[tuple[str, TensorCut, int], ...]:
+    """Return what multiplies a matrix of a layer, the matrix, and the numbers of its bias."""
+    matrices: list[tuple[str, TensorCut, int]] = []
+    gates = 0
+    for row in layer_rows(net, moe, experts=1):
+        if row.of == ROUTER:
+            gates += row.cut.whole[0]
+        elif row.of is not None and len(row.cut.whole) == 2:
+            matrices.append((row.of, row.cut, 0))
+        elif row.of is not None:
+            of, cut, _ = matrices.pop()
+            matrices.append((of, cut, row.cut.whole[0]))
+    router = [(ROUTER, TensorCut((gates, net.hidden)), 0)] if gates else []
+    return (*matrices, *router)
 
 
 def token_weights(net: Transformer) -> float:
@@ -99,30 +114,3 @@ def visible_tokens(net: Transformer, seq: Numbers) -> Numbers:
 def layer_weights(net: Transformer, moe: MixtureOfExperts | None) -> float:
     """Return the multiplications of one token with the matrices of a layer."""
     return float(sum(product.weights for product in layer_products(net, moe, ParallelSizes())))
-
-
-def _attention(net: Transformer, sizes: ParallelSizes) -> Iterator[MatrixProduct]:
-    query, key = net.heads * net.head_dim, net.kv_heads * net.head_dim
-    bias = net.qkv_bias * (query + (1 + net.key_bias) * key)
-    yield MatrixProduct(
-        NORMED, net.hidden, (query + 2 * key) / sizes.tensor, bias=bias / sizes.tensor
-    )
-
-
-def _latent(
-    net: Transformer, mla: LatentAttention, sizes: ParallelSizes
-) -> Iterator[MatrixProduct]:
-    if mla.q_rank:
-        yield MatrixProduct(NORMED, net.hidden, mla.q_rank)
-    query = net.heads * net.qk_dim / sizes.tensor
-    yield MatrixProduct(*((QUERIES, mla.q_rank) if mla.q_rank else (NORMED, net.hidden)), query)
-    yield MatrixProduct(NORMED, net.hidden, mla.kv_rank + mla.rope_dim)
-    yield MatrixProduct(KEYS, mla.kv_rank, net.heads * (mla.nope_dim + mla.v_dim) / sizes.tensor)
-
-
-def _feed_forward(net: Transformer, inner: Numbers) -> tuple[MatrixProduct, MatrixProduct]:
-    into = (2 if net.gated else 1) * inner
-    return (
-        MatrixProduct(NORMED_AGAIN, net.hidden, into, bias=net.ffn_bias * into),
-        MatrixProduct(INNER, inner, net.hidden),
-    )

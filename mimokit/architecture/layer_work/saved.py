@@ -8,49 +8,24 @@ parallelism and without the attention core.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Collection
 
 import numpy as np
 
+from mimokit.architecture.feed_forward import MixtureOfExperts
+from mimokit.architecture.layer_work.saved_tensor import SavedTensor
 from mimokit.architecture.parallel_sizes import (
     RECOMPUTE_FULL,
     RECOMPUTE_NONE,
     Numbers,
     ParallelSizes,
 )
-from mimokit.architecture.transformer import MixtureOfExperts, Transformer
+from mimokit.architecture.transformer import Transformer
 
 HALF = 2
 """Bytes of a bf16 or fp16 number."""
 
-Part = Literal["residual", "attention", "feed-forward"]
-
-_NORMS, _MLP, _EXPERTS = (frozenset({name}) for name in ("layernorm", "mlp", "moe"))
-
-
-@dataclass(frozen=True)
-class SavedTensor:
-    """An activation that a layer keeps.
-
-    Attributes:
-        part: of the layer; dispatched tokens and router scores belong to the feed-forward part.
-        numbers: per token of the rank.
-        bytes: of a number; None: as wide as activations.
-        again: modules of Megatron's `recompute_modules` whose recomputation makes it again, so that
-            it is not kept. What a module takes in is kept, and the output of the attention core,
-            which the projection multiplies.
-        only_product: only the gradient of a matrix needs it, so that it has the precision of
-            products, and a frozen layer does not keep it. The output of the attention core is not
-            among them, because the core keeps it.
-    """
-
-    part: Part
-    numbers: Numbers
-    bytes: int | None = None
-    only_product: bool = False
-    again: frozenset[str] = frozenset()
+_NORMS = frozenset({"layernorm"})
 
 
 def saved_tensors(
@@ -65,20 +40,8 @@ def saved_tensors(
     ]
     if net.dropout:
         tensors.append(SavedTensor("residual", 2 * hidden, bytes=1))
-    tensors += _attention(net, sizes)
-    if moe is None:
-        return (*tensors, *_feed_forward(net, net.ffn / sizes.tensor, _MLP))
-    # As in NVIDIA/Megatron-LM#6782, experts and dispatched tokens scale with top-k. Experts are not
-    # cut by tensor parallelism; instead a rank takes 1/t of the tokens.
-    each = moe.top_k / sizes.tensor
-    tensors += _feed_forward(net, each * moe.ffn, _EXPERTS, activated=_EXPERTS | {"moe_act"})
-    tensors += _feed_forward(net, moe.shared_ffn / sizes.tensor, _EXPERTS | {"shared_experts"})
-    dispatched = each * net.hidden
-    tensors.append(SavedTensor("feed-forward", dispatched, only_product=True, again=_EXPERTS))
-    tensors.append(SavedTensor("feed-forward", dispatched, again=_EXPERTS))
-    scores = moe.experts / sizes.tensor
-    tensors.append(SavedTensor("feed-forward", scores, bytes=4, again=_EXPERTS))
-    return tuple(tensors)
+    part = moe or net.dense
+    return (*tensors, *net.attention.saved(net, sizes), *part.saved(net, sizes))
 
 
 def layer_activations(
@@ -136,17 +99,6 @@ def whole_layer(
     )
 
 
-def _attention(net: Transformer, sizes: ParallelSizes) -> Iterator[SavedTensor]:
-    query, value = net.heads * net.qk_dim / sizes.tensor, net.heads * net.v_dim / sizes.tensor
-    if net.mla is None:
-        keys = net.kv_heads * (net.qk_dim + net.v_dim) / sizes.tensor
-        yield SavedTensor("attention", query + keys + value)
-        return
-    compressed = net.mla.q_rank + net.mla.kv_rank + net.mla.rope_dim
-    yield SavedTensor("attention", 2 * query + value, again=frozenset({"mla_up_proj"}))
-    yield SavedTensor("attention", value + 2 * compressed)
-
-
 def _unfused_attention(
     net: Transformer, sizes: ParallelSizes, tokens: Numbers, seq: Numbers, number: float
 ) -> Numbers:
@@ -157,23 +109,6 @@ def _unfused_attention(
     """
     each = number + (net.score_dropout > 0) * (1 + number)
     scores = each * net.heads * tokens * seq / sizes.tensor
-    shared = 0 if net.mla is not None else net.heads - net.kv_heads
+    shared = net.heads - net.kv_heads
     copies = number * shared * (net.qk_dim + net.v_dim) * tokens / sizes.tensor
     return scores + copies
-
-
-def _feed_forward(
-    net: Transformer,
-    inner: Numbers,
-    again: frozenset[str],
-    activated: frozenset[str] | None = None,
-) -> Iterator[SavedTensor]:
-    """Yield the inputs of the activation function, two of SwiGLU, and its output.
-
-    Args:
-        again: modules whose recomputation makes all of them again.
-        activated: the same of the output; None: likewise.
-    """
-    yield SavedTensor("feed-forward", (2 if net.gated else 1) * inner, again=again)
-    output = again if activated is None else activated
-    yield SavedTensor("feed-forward", inner, only_product=True, again=output)

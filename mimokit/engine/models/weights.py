@@ -7,8 +7,8 @@ from typing import TypeVar
 
 import torch
 
+from mimokit.architecture.modules import EMBEDDING
 from mimokit.architecture.tensor_cut import ShardPlace
-from mimokit.architecture.tensors import EMBEDDING
 from mimokit.config import ModuleArchitecture
 from mimokit.engine.megatron import ProcessGroupCollection, TransformerBlock
 from mimokit.engine.models.chunks import ModuleChunks, chunks_of

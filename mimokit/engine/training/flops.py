@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from mimokit.architecture import model_of_config
 from mimokit.architecture.flops import ForwardFlops, forward_flops, passes
-from mimokit.architecture.parameters_on_rank import Module, layers_of, net_of
+from mimokit.architecture.modules import Module
+from mimokit.architecture.parameters_on_rank import layers_of
 from mimokit.architecture.tokens import geometry_of
 from mimokit.config import ExperimentConfig
 from mimokit.planning.types import LayoutPlan
@@ -68,7 +69,7 @@ def _on_rank(module: Module, flops: ForwardFlops, plan: LayoutPlan, rank: int) -
         return 0.0
     stage, stages = ranks.coordinates(rank)["pp"], ranks.pipeline_parallel
     sizes = plan.executions[module.name].sizes
-    layers = float(layers_of(module, sizes, stage).total) / net_of(module).layers
+    layers = float(layers_of(module, sizes, stage).total) / module.net.layers
     operations = layers * (flops.layers + flops.core)
     operations += flops.first * (stage == 0) + flops.last * (stage == stages - 1)
     return operations / ranks.ranks_per_stage

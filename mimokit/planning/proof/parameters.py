@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from mimokit.architecture.from_config import modules_of_config
+from mimokit.architecture.parameters_on_rank import stage_tensors
 from mimokit.architecture.tensor_cut import ShardPlace, TensorCut
-from mimokit.architecture.tensors import module_tensors, stage_tensors
+from mimokit.architecture.tensors import module_tensors
 from mimokit.axes import Axis
 from mimokit.config import ExperimentConfig
 from mimokit.planning.ranks import ModuleRanks, RankGrid

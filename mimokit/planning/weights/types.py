@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mimokit.architecture.modules import EMBEDDING, OUTPUT_LAYER
 from mimokit.architecture.tensor_cut import Span, TensorCut
-from mimokit.architecture.tensors import EMBEDDING, OUTPUT_LAYER
 from mimokit.axes import LAYOUT_FIELDS, Axis
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mimokit.architecture.layer_work.saved import layer_activations, whole_layer
-from mimokit.architecture.modules import EncoderBranch
+from mimokit.architecture.modules import EncoderBranch, Module
 from mimokit.architecture.parallel_sizes import (
     RECOMPUTE_FULL,
     RECOMPUTE_NAMES,
@@ -18,15 +18,12 @@ from mimokit.architecture.parallel_sizes import (
     ParallelSizes,
 )
 from mimokit.architecture.parameters_on_rank import (
-    Module,
     RankParameters,
-    further_layers,
     layers_of,
-    net_of,
     output_rows,
     rank_parameters,
 )
-from mimokit.architecture.transformer import Transformer, dense_layer, expert_layer
+from mimokit.architecture.transformer import Transformer, layer_parameters
 from mimokit.config.runtime import GPIPE, ZERO_BUBBLE, PipelineOrder
 from mimokit.prediction.memory.states import IN_HALF, Storage, state_bytes, update_bytes
 from mimokit.units import bytes_text
@@ -134,11 +131,11 @@ def _kept(
     *,
     frozen: bool,
 ) -> Numbers:
-    net, layers = net_of(module), layers_of(module, sizes, stage)
+    net, layers = module.net, layers_of(module, sizes, stage)
     whole = layers.first(storage.recompute_layers)
     inputs = storage.number * net.hidden * tokens / sizes.sequence_shards
     kept: Numbers = inputs * whole.total
-    further = np.equal(stage, sizes.pipeline - 1) * further_layers(module)
+    further = np.equal(stage, sizes.pipeline - 1) * module.next_token_layers
     counts = [(None, layers.dense - whole.dense), (net.moe, layers.expert - whole.expert)]
     for moe, count in (*counts, (net.moe, further)):
         if moe is not None or net.dense_layers:
@@ -166,7 +163,7 @@ def _logits(
 ) -> Numbers:
     if isinstance(module, EncoderBranch):
         return 0.0 * tokens
-    rows = output_rows(module, sizes) * (1 + further_layers(module))
+    rows = output_rows(module, sizes) * (1 + module.next_token_layers)
     return np.equal(stage, sizes.pipeline - 1) * (storage.number + ENTROPY) * tokens * rows
 
 
@@ -184,7 +181,7 @@ def _buffers(
     Full recompute rebuilds one layer at a time, and that of modules theirs of one layer. Sequence
     parallelism gathers the input of a layer.
     """
-    net = net_of(module)
+    net = module.net
     number = storage.number
     layer = whole_layer(net, net.moe, sizes, tokens, number)
     again: Numbers = 0.0
@@ -205,10 +202,10 @@ def _largest_matrices(net: Transformer, sizes: ParallelSizes) -> Numbers:
     Where gradients are added up in the product, Transformer Engine hands autograd an unused tensor
     instead, which it keeps for each shape (`get_dummy_wgrad`).
     """
-    dense = dense_layer(net).sharded / sizes.tensor if net.dense_layers else 0.0
+    dense = layer_parameters(net, None).sharded / sizes.tensor if net.dense_layers else 0.0
     if net.moe is None:
         return dense
-    layer = expert_layer(net, net.moe)
+    layer = layer_parameters(net, net.moe)
     own = layer.sharded / sizes.tensor + layer.expert / net.moe.experts
     return np.maximum(dense, own)
 
@@ -339,7 +336,7 @@ def _logit_factors(
         return {"bytes": total}
     rows = float(output_rows(module, sizes))
     factors = {"bytes": storage.number + ENTROPY, "tokens": tokens, "vocabulary on the rank": rows}
-    further = further_layers(module)
+    further = module.next_token_layers
     return {**factors, "tokens predicted at once": 1 + further} if further else factors
 
 

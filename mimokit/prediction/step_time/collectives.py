@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mimokit.architecture.feed_forward import MixtureOfExperts
 from mimokit.architecture.layer_work.collectives import LayerCollective
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
-from mimokit.architecture.transformer import MixtureOfExperts
 from mimokit.axes import SIZE_FIELDS, Axis
 from mimokit.prediction.hardware import Hardware
 from mimokit.prediction.step_time.constants import value

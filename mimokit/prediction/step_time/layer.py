@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mimokit.architecture.layer_work.collectives import layer_collectives
-from mimokit.architecture.layer_work.products import (
+from mimokit.architecture.parallel_sizes import Numbers
+from mimokit.architecture.tensor_rows import (
     INNER,
     KEYS,
     NORMED_AGAIN,
@@ -16,7 +17,6 @@ from mimokit.architecture.layer_work.products import (
     ROUTED,
     ROUTED_INNER,
 )
-from mimokit.architecture.parallel_sizes import Numbers
 from mimokit.axes import Axis
 from mimokit.prediction.step_time.attention import attention_terms
 from mimokit.prediction.step_time.breakdown import LayerTime, TimeBreakdown

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mimokit.architecture.feed_forward import MixtureOfExperts
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
-from mimokit.architecture.transformer import MixtureOfExperts, Transformer
+from mimokit.architecture.transformer import Transformer
 from mimokit.prediction.step_time.system import System
 
 

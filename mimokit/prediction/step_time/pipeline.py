@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mimokit.architecture.modules import Module
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
-from mimokit.architecture.parameters_on_rank import Module
 from mimokit.prediction.step_time.breakdown import StageTime, TimeBreakdown
 from mimokit.prediction.step_time.stage import (
     ModuleInput,

@@ -7,29 +7,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mimokit.architecture.flops import before_layers, pooling_work
 from mimokit.architecture.layer_work.products import visible_tokens
-from mimokit.architecture.modules import (
-    DecoderHead,
-    Encoder,
-    EncoderBranch,
-    LanguageModel,
-    VisionEncoder,
-)
+from mimokit.architecture.modules import DecoderHead, EncoderBranch, LanguageModel, Module
 from mimokit.architecture.parallel_sizes import (
     RECOMPUTE_FULL,
     RECOMPUTE_SELECTIVE,
     Numbers,
     ParallelSizes,
 )
-from mimokit.architecture.parameters_on_rank import (
-    Module,
-    further_layers,
-    layers_of,
-    net_of,
-    output_rows,
-    rank_parameters,
-)
+from mimokit.architecture.parameters_on_rank import layers_of, output_rows, rank_parameters
 from mimokit.prediction.step_time.breakdown import LayerTime, StageTime, TimeBreakdown
 from mimokit.prediction.step_time.collectives import TimedMessage, gathered, sent
 from mimokit.prediction.step_time.layer import host_term, layer_terms, layer_time
@@ -72,7 +58,7 @@ def layer_times(
     module: Module, sizes: ParallelSizes, inputs: ModuleInput, system: System
 ) -> LayerTimes:
     """Return the seconds of a module's kinds of layers, which no stage changes."""
-    net = net_of(module)
+    net = module.net
     tokens = inputs.sequences * inputs.seq / sizes.context
     visible = visible_tokens(net, inputs.seq)
     kinds = [moe for moe in (None, net.moe) if moe is not None or net.dense_layers]
@@ -166,7 +152,7 @@ def end_terms(
 def _logits(
     module: LanguageModel | DecoderHead, sizes: ParallelSizes, tokens: Numbers, system: System
 ) -> tuple[Term, ...]:
-    net, predictions = module.net, 1 + further_layers(module)
+    net, predictions = module.net, 1 + module.next_token_layers
     rows = output_rows(module, sizes)
     operations = 2 * tokens * net.hidden * rows * predictions
     moved = CROSS_ENTROPY_BYTES * tokens * rows / 2 * predictions
@@ -203,11 +189,11 @@ def _behind_layers(
     branch: EncoderBranch, sizes: ParallelSizes, tokens: Numbers, system: System
 ) -> tuple[Term, ...]:
     """Return the projector, and before it the pooling head, which is not sharded."""
-    rows = tokens / _positions_of_a_row(branch.encoder)
+    rows = tokens / branch.encoder.positions_of_a_row
     operations = 2 * rows * branch.projections / sizes.tensor
     work = (system.operations(operations),)
     projector = added("matrix", "projector", work, operations=operations, launches=1.0)
-    each, once = pooling_work(branch.encoder)
+    each, once = branch.encoder.pooling_work
     if not once:
         return (projector,)
     operations = 2 * (tokens * each + rows * once)
@@ -216,17 +202,9 @@ def _behind_layers(
     return head, projector
 
 
-def _positions_of_a_row(encoder: Encoder) -> int:
-    if not isinstance(encoder, VisionEncoder):
-        return 1
-    if encoder.head == "attention":
-        return encoder.patches() + encoder.class_token + encoder.registers
-    return encoder.merge**2
-
-
 def _before_layers(branch: EncoderBranch, tokens: Numbers, system: System) -> Term:
     """Return patch embedding, convolutions or an adapter's matrix in front: ranks share none."""
-    operations = 2 * tokens * before_layers(branch.encoder)
+    operations = 2 * tokens * branch.encoder.work_before_layers
     work = (system.operations(operations, system.half),)
     return added("matrix", "patches or convolutions", work, operations=operations, launches=1.0)
 
@@ -247,7 +225,7 @@ def boundary_message(
 ) -> TimedMessage:
     """Return the send of one micro-batch's activations to the next stage."""
     tokens = inputs.sequences * inputs.seq / sizes.context
-    volume = system.number_bytes * net_of(module).hidden * tokens / sizes.tensor
+    volume = system.number_bytes * module.net.hidden * tokens / sizes.tensor
     distance = sizes.tensor * sizes.context * sizes.data
     message, several = sent(system.connected, volume, distance), np.greater(sizes.pipeline, 1)
     return replace(message, latency=message.latency * several, bytes=message.bytes * several)

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from mimokit.architecture.feed_forward import MixtureOfExperts
 from mimokit.architecture.parallel_sizes import Numbers
-from mimokit.architecture.transformer import MixtureOfExperts, dense_layer, expert_layer
+from mimokit.architecture.transformer import layer_parameters
 from mimokit.prediction.step_time.constants import value
 from mimokit.prediction.step_time.layer_input import LayerInput
 from mimokit.prediction.step_time.system import System
@@ -121,7 +122,7 @@ def gradient_terms(layer: LayerInput, products: Numbers) -> Iterator[Term]:
         products: seconds of the products that compute gradients of weights.
     """
     net, moe, sizes, system = layer.net, layer.moe, layer.sizes, layer.system
-    weights = dense_layer(net) if moe is None else expert_layer(net, moe)
+    weights = layer_parameters(net, moe)
     dense = weights.sharded / sizes.tensor + weights.replicated
     sharded = SHARDED_BYTES * (dense + weights.expert / sizes.expert)
     once = 2 * system.main_gradient_bytes * dense

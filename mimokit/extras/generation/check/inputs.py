@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mimokit.architecture.encoders import VisionEncoder
 from mimokit.architecture.huggingface import ENCODER, IMAGES, LANGUAGE, PROJECTOR
-from mimokit.architecture.modules import MultimodalModel, VisionEncoder
+from mimokit.architecture.modules import MultimodalModel
 from mimokit.config import ExperimentConfig, ModuleParallelismConfig
 from mimokit.config_files import config_from_mapping
 from mimokit.planning.weights import WeightPlanner, placeholder

@@ -1,0 +1,238 @@
+"""Encoders, without their projectors: layers, with what stands before and behind them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from mimokit.architecture.pooling import pooling_rows, pooling_work
+from mimokit.architecture.tensor_cut import Shape
+from mimokit.architecture.tensor_rows import End, Tensors, norm, parameters_of, uncut
+from mimokit.architecture.transformer import Transformer
+
+_KERNEL = 3
+"""Width of the convolutions in front of an audio encoder."""
+
+PoolingHead = Literal["none", "attention"]
+
+
+class _Stack:
+    """What encoders have alike: layers, and a norm behind them.
+
+    Attributes:
+        positions: of the longest item, each of which becomes a token.
+        table: learned or fixed position embeddings, of which the first are used; None: as many as
+            positions; 0 for rotary positions.
+    """
+
+    net: Transformer
+    positions: int
+    table: int | None
+
+    @property
+    def parameters(self) -> int:
+        """All parameters, the position table included."""
+        outside = (*self.in_front(""), *self.behind(""))
+        return self.net.parameters + parameters_of(outside).total
+
+    @property
+    def work_before_layers(self) -> float:
+        """Numbers in the matrices before the layers, per position; a look-up has none."""
+        return 0.0
+
+    @property
+    def pooling_work(self) -> tuple[float, float]:
+        """Numbers in what makes one row of an item, per position and per item; see `pooling`."""
+        return 0.0, 0.0
+
+    @property
+    def positions_of_a_row(self) -> int:
+        """Positions of which its layers make a row for the projector."""
+        return 1
+
+    def in_front(self, prefix: str) -> Tensors:
+        """Yield the tensors in front of the layers, whole on every rank."""
+        for name, shape in self._shapes().items():
+            yield uncut(f"{prefix}{name}", End.FIRST, *shape)
+        if table := self.positions if self.table is None else self.table:
+            yield uncut(f"{prefix}position_embedding", End.FIRST, table, self.net.hidden)
+
+    def behind(self, prefix: str) -> Tensors:
+        """Yield the tensors behind the layers: the last norm."""
+        last = f"{prefix}decoder.final_layernorm"
+        yield from norm(last, self.net.norm, self.net.hidden, End.LAST)
+
+    def tokens(self) -> int:
+        """Return the tokens of the longest item."""
+        return self.positions
+
+    def _shapes(self) -> dict[str, Shape]:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class VisionEncoder(_Stack):
+    """A vision transformer, without its projector.
+
+    Attributes:
+        image_size: pixels per side that it was trained on.
+        frames_per_patch: frames of a video that one patch spans.
+        merge: merge x merge patches become one token before the projector.
+        positions: learned position embeddings; 0 for rotary positions.
+        interpolated: they are a square table that is interpolated to the rows and columns of an
+            image, and there are rotary positions besides.
+        registers: extra learned tokens without position embeddings.
+        norms: norms outside the layers: 1 after them, 2 before and after.
+        norm_after: of these, the one after the layers is there.
+        head: "attention" for one attention and one feed-forward layer that pool (SigLIP).
+    """
+
+    name: str
+    net: Transformer
+    image_size: int
+    patch_size: int
+    channels: int = 3
+    frames_per_patch: int = 1
+    merge: int = 1
+    positions: int = 0
+    interpolated: bool = False
+    class_token: bool = False
+    keeps_class_token: bool = False
+    registers: int = 0
+    patch_bias: bool = True
+    norms: int = 1
+    norm_after: bool = True
+    head: PoolingHead = "none"
+
+    table = None
+
+    @property
+    def work_before_layers(self) -> float:
+        """Numbers in the patch embedding."""
+        return float(self._pixels * self.net.hidden)
+
+    @property
+    def pooling_work(self) -> tuple[float, float]:
+        """Numbers in the pooling head, per position and per item."""
+        return pooling_work(self.net) if self.head == "attention" else (0.0, 0.0)
+
+    @property
+    def positions_of_a_row(self) -> int:
+        """All of an image if it is pooled, else the patches that are merged."""
+        if self.head == "attention":
+            return self.patches() + self.class_token + self.registers
+        return self.merge**2
+
+    @property
+    def _pixels(self) -> int:
+        return self.channels * self.frames_per_patch * self.patch_size**2
+
+    def in_front(self, prefix: str) -> Tensors:
+        """Yield patch embedding, positions, class token, registers and a norm."""
+        if self.norms > 1:
+            yield from norm(f"{prefix}pre_layernorm", self.net.norm, self.net.hidden, End.FIRST)
+        yield from super().in_front(prefix)
+
+    def _shapes(self) -> dict[str, Shape]:
+        width = self.net.hidden
+        shapes: dict[str, Shape] = {"patch_embedding.weight": (width, self._pixels)}
+        if self.patch_bias:
+            shapes["patch_embedding.bias"] = (width,)
+        if self.class_token:
+            shapes["class_token"] = (1, width)
+        if self.registers:
+            shapes["registers"] = (self.registers, width)
+        return shapes
+
+    def behind(self, prefix: str) -> Tensors:
+        """Yield the last norm and the pooling head."""
+        if self.norms and self.norm_after:
+            yield from super().behind(prefix)
+        if self.head == "attention":
+            yield from pooling_rows(self.net, f"{prefix}head.")
+
+    def patches(self, height: int | None = None, width: int | None = None) -> int:
+        """Return the patches of one image; pixels default to the size trained on."""
+        rows = (height or self.image_size) // self.patch_size
+        columns = (width or self.image_size) // self.patch_size
+        return rows * columns
+
+    def tokens(self, height: int | None = None, width: int | None = None) -> int:
+        """Return the tokens that one image becomes in the language model."""
+        if self.head == "attention":
+            return 1
+        return self.patches(height, width) // self.merge**2 + self.keeps_class_token
+
+
+@dataclass(frozen=True)
+class AudioEncoder(_Stack):
+    """Two convolutions over a spectrogram and a stack of layers (Whisper's encoder).
+
+    Attributes:
+        positions: after the convolutions, which halve the time once.
+    """
+
+    name: str
+    net: Transformer
+    mel_bins: int
+    positions: int
+    table: int | None = None
+
+    @property
+    def work_before_layers(self) -> float:
+        """Numbers in the convolutions; the first has two outputs per position, see its stride."""
+        return 3.0 * self.net.hidden * (2 * self.mel_bins + self.net.hidden)
+
+    def _shapes(self) -> dict[str, Shape]:
+        width, shapes = self.net.hidden, dict[str, Shape]()
+        for name, inputs in (("frames", self.mel_bins), ("positions", width)):
+            shapes |= {f"{name}.weight": (width, inputs, _KERNEL), f"{name}.bias": (width,)}
+        return shapes
+
+
+@dataclass(frozen=True)
+class TextEncoder(_Stack):
+    """A text head: embedding, positions and causal layers, without an output layer."""
+
+    name: str
+    net: Transformer
+    vocab: int
+    positions: int
+    table: int | None = None
+
+    def _shapes(self) -> dict[str, Shape]:
+        return {"word_embedding": (self.vocab, self.net.hidden)}
+
+
+@dataclass(frozen=True)
+class RowEncoder(_Stack):
+    """An adapter: positions and layers over the rows of an item that another encoder has made.
+
+    Attributes:
+        inputs: width of the rows, if a matrix in front brings them to that of the layers; else 0.
+    """
+
+    name: str
+    net: Transformer
+    positions: int
+    table: int | None = None
+    inputs: int = 0
+
+    @property
+    def work_before_layers(self) -> float:
+        """Numbers in the matrix in front."""
+        return float(self.inputs * self.net.hidden)
+
+    def _shapes(self) -> dict[str, Shape]:
+        return {"projection": (self.net.hidden, self.inputs)} if self.inputs else {}
+
+
+Encoder = VisionEncoder | AudioEncoder | TextEncoder | RowEncoder
+
+ENCODER_NAMES: dict[type[Encoder], str] = {
+    VisionEncoder: "encoders.vit_encoder.",
+    AudioEncoder: "encoders.whisper_encoder.",
+    TextEncoder: "encoders.text_encoder.",
+    RowEncoder: "encoders.row_encoder.",
+}
+"""Where Megatron's modality submodules have an encoder."""
