@@ -170,19 +170,14 @@ def _with_choices(reference: list[list[OracleStep]]) -> list[list[OracleStep]]:
 
 def noise_rank(
     process: OneProcessRun, seeds: Sequence[int], choices: Sequence[Sequence[ExpertChoices]]
-) -> list[Noise]:
+) -> list[list[Noise]]:
     """Run one process in fewer bits and in fp32 again, once per seed, from weights rounded alike.
 
     Tokens visit the experts that they visited before.
 
-    Returns how much each step differs, of all seeds and replicas.
+    Returns how much each step differs, for each seed and replica.
     """
-    return [
-        step
-        for seed in seeds
-        for of_replica in _in_both(process, seed, choices)[1]
-        for step in of_replica
-    ]
+    return [own for seed in seeds for own in _in_both(process, seed, choices)[1]]
 
 
 def rounding_rank(

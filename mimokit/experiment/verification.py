@@ -31,7 +31,7 @@ from mimokit.experiment.verification_report import (
     largest,
     relative,
 )
-from mimokit.experiment.yardstick import Yardstick
+from mimokit.experiment.yardstick import FURTHER, Yardstick
 from mimokit.planning import plan_layout
 from mimokit.planning.expert_choices import together
 from mimokit.planning.types import LayoutPlan
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 TOLERANCE = 1e-5
 ROUNDINGS = (1, 2, 3)
-"""Seeds of the weights from which rounding is measured, where a layout nearly passes."""
+"""Seeds of the weights from which rounding is measured, where a layout in fp32 nearly passes."""
 
 STEPS = 5
 
@@ -206,7 +206,8 @@ def _report(
     steps = range(len(expected[0]))
     of_all = [step for replica in expected for step in replica]
     pairs = [_worst_losses(plan, by_rank, expected, step) for step in steps]
-    noise = [step for replica in oracle.noise for step in replica[: len(steps)]]
+    precision = layout.runtime.precision
+    noise = [replica[: len(steps)] for replica in oracle.noise]
     return VerificationReport(
         name=layout.name,
         data=oracle.data,
@@ -226,18 +227,7 @@ def _report(
         nearly_tied=of_all[0].choices.near,
         adam_epsilon=max(step.epsilon for step in of_all),
         unproved=dict(_unproved(plan.modules, of_all)),
-        yardstick=_yardstick(layout.runtime.precision, noise),
-    )
-
-
-def _yardstick(precision: str | None, noise: Sequence[Noise]) -> Yardstick | None:
-    if precision is None or not noise:
-        return None
-    return Yardstick(
-        precision,
-        loss=largest(step.loss for step in noise),
-        gradients=largest(step.gradients for step in noise),
-        weights=largest(step.weights for step in noise),
+        yardstick=Yardstick.of(precision, noise) if precision is not None and noise else None,
     )
 
 
@@ -252,10 +242,10 @@ def _with_rounding(
     with shown("Finding what rounding alone changes"):
         if report.yardstick is not None:
             choices = [[step.choices for step in replica] for replica in expected]
-            noise: list[Noise] = cluster.run(
-                on_rank.noise_rank, process, ROUNDINGS, choices, world_size=1
+            noise: list[list[Noise]] = cluster.run(
+                on_rank.noise_rank, process, FURTHER, choices, world_size=1
             )[0]
-            return replace(report, yardstick=report.yardstick.of_several(noise, len(ROUNDINGS)))
+            return replace(report, yardstick=report.yardstick.of_several(noise, len(FURTHER)))
         by_seed: list[list[StepRounding]] = cluster.run(
             on_rank.rounding_rank, process, expected, ROUNDINGS, world_size=1
         )[0]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from mimokit.experiment.yardstick import MOST_NOISE, Yardstick
+from mimokit.experiment.yardstick import MOST_NOISE, MOST_REPEATED, Yardstick
 from mimokit.planning.expert_choices import Rerouted
 from mimokit.tables import Report, Section, plain_fields
 from mimokit.units import counted
@@ -113,9 +113,7 @@ class VerificationReport(Report):
         `MOST_ROUNDED` times the tolerance.
         """
         if self.yardstick is not None:
-            pairs = zip(self._worst, self.yardstick.limits, strict=True)
-            within = self.yardstick.proves and all(difference <= most for difference, most in pairs)
-            return within and not self.rerouted.wrong
+            return self._is_comparable and self._times_allowed <= 1
         return self.max_loss_difference <= self.tolerance and not any(
             beyond for *_, beyond in self._above()
         )
@@ -124,14 +122,26 @@ class VerificationReport(Report):
     def is_near(self) -> bool:
         """Whether it fails by differences that rounding may explain; in fp32 not by the loss."""
         if self.yardstick is not None:
-            right = self.yardstick.proves and not self.rerouted.wrong
-            return right and self.yardstick.nearly_allows(self._worst)
-        loss, *others = self._worst
-        return loss <= self.tolerance < max(others) <= self._most
+            return self._is_comparable and 1 < self._times_allowed <= MOST_REPEATED
+        others = max(self.max_gradient_difference, self.max_weight_difference)
+        return self.max_loss_difference <= self.tolerance < others <= self._most
 
     @property
-    def _worst(self) -> tuple[float, float, float]:
-        return self.max_loss_difference, self.max_gradient_difference, self.max_weight_difference
+    def _is_comparable(self) -> bool:
+        """Whether a first step in fewer bits says something, and all tokens took their experts."""
+        return self.yardstick is not None and (
+            self.yardstick.proved_steps > 0 and not self.rerouted.wrong
+        )
+
+    @property
+    def _times_allowed(self) -> float:
+        """How many times what its yardstick allows the worst difference of all steps is."""
+        gradients = [largest(step.values()) for step in self.gradient_differences]
+        weights = [largest(step.values()) for step in self.weight_differences]
+        assert self.yardstick is not None
+        return self.yardstick.times_allowed(
+            zip(self.loss_differences, gradients, weights, strict=True)
+        )
 
     @property
     def _most(self) -> float:
@@ -208,12 +218,14 @@ class VerificationReport(Report):
         )
 
     def _noisy(self) -> str:
-        if self.yardstick is None or self.yardstick.proves:
+        if self.yardstick is None or self.yardstick.proved_steps == len(self.losses):
             return ""
+        proved = self.yardstick.proved_steps
         return (
-            f" One process in {self.yardstick.precision} differs from fp32 by more than "
-            f"{MOST_NOISE:.0%}, which says nothing about a layout; take fewer steps, a smaller "
-            "learning rate, or a precision of more bits."
+            f" After step {proved + 1} one process in {self.yardstick.precision} differs from fp32 "
+            f"by more than {MOST_NOISE:.0%}, which says "
+            f"{'little about later steps' if proved else 'nothing about a layout'}; take fewer "
+            "steps, a smaller learning rate, or a precision of more bits."
         )
 
     def _large(self) -> str:
