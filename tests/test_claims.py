@@ -11,7 +11,7 @@ from mimokit.cluster import EngineCluster
 from mimokit.experiment import VerificationReport, verify
 from tests.claims import CLAIMS, Claim
 from tests.claims.__main__ import PAGE, written
-from tests.claims.faults import Plant
+from tests.claims.faults import RATES_EXCHANGED, Plant
 from tests.invariance import assert_computes_the_same, assert_within_its_noise, oracle_of
 from tests.planted import planted
 
@@ -58,6 +58,11 @@ def test_a_fault_that_changes_nothing_is_not_taken_for_one(cluster: EngineCluste
     idle = replace(claim, fault=Plant(claim.fault.target, lambda original: original))
     with pytest.raises(AssertionError, match="the fault is not found"):
         check_fault(cluster, idle)
+
+
+def test_two_modules_that_exchange_their_rates_are_found(cluster: EngineCluster) -> None:
+    claim = next(claim for claim in CLAIMS if claim.title == "rates of each module")
+    check_fault(cluster, replace(claim, fault=RATES_EXCHANGED))
 
 
 def test_no_two_claims_share_a_name() -> None:

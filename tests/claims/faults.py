@@ -297,6 +297,24 @@ def _rates_of_the_run(original: Any) -> Any:
     return update_of_run
 
 
+def _rates_exchanged(original: Any) -> Any:
+    """Step each of two modules by the rates of the other."""
+
+    def update_of_run(config: Any, plan: Any, *others: Any) -> Any:
+        names = list(plan.executions)
+        executions = {
+            name: replace(
+                plan.executions[name],
+                learning_rate=plan.executions[other].learning_rate,
+                weight_decay=plan.executions[other].weight_decay,
+            )
+            for name, other in zip(names, reversed(names), strict=True)
+        }
+        return original(config, replace(plan, executions=executions), *others)
+
+    return update_of_run
+
+
 OUTER_WEIGHTS_SHARED = Plant(seams.OUTER_WEIGHTS, _shared)
 EXCHANGED_LATE = Plant(
     seams.EXCHANGE_NUMBER,
@@ -313,6 +331,7 @@ LAST_BUCKET_LEFT = Plant(
     lambda original: lambda self: iter(list(original(self))[:-1]),
 )
 RATES_OF_THE_RUN = Plant(seams.UPDATE_OF_RUN, _rates_of_the_run)
+RATES_EXCHANGED = Plant(seams.UPDATE_OF_RUN, _rates_exchanged)
 OTHER_CONTEXT = named("attention over contexts of a wrong scale")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,14 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from mimokit.engine.megatron import WeightProducts, fp8_linear
+from mimokit.engine.megatron import (
+    ColumnParallelLinear,
+    TransformerLayer,
+    WeightProducts,
+    fp8_linear,
+)
 from mimokit.engine.megatron.fp8 import E4M3, E5M2, Scaled, product, rounded, scales
-from mimokit.engine.megatron.fp8_linear import _multiply
+from mimokit.engine.megatron.fp8_linear import _multiply, multiply_in_fp8
 from tests import seams
 from tests.planted import planted
 
@@ -112,6 +118,21 @@ def test_gradients_of_weights_put_off_are_those_of_the_backward_pass() -> None:
     assert not later.main_grad.any()
     products.add()
     assert torch.equal(later.main_grad, of_weight.float())
+
+
+def _bare(kind: type[torch.nn.Module]) -> Any:
+    part = kind.__new__(kind)
+    torch.nn.Module.__init__(part)
+    return part
+
+
+def test_what_is_no_layer_of_megatron_stays_in_bf16() -> None:
+    layer, logits = _bare(TransformerLayer), _bare(ColumnParallelLinear)
+    layer.up, layer.own = _bare(ColumnParallelLinear), torch.nn.Linear(2, 2)
+    model = torch.nn.ModuleDict({"layer": layer, "logits": logits})
+    multiply_in_fp8(model, SimpleNamespace(tp_cp=_Alone()))
+    assert "_forward_impl" in vars(layer.up)
+    assert all("_forward_impl" not in vars(part) for part in (layer.own, logits))
 
 
 def _shares() -> dict[str, Any]:
