@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import yaml
@@ -11,6 +13,10 @@ from typer.testing import CliRunner
 
 import mimokit.cluster
 from mimokit.cli.main import app
+from tests import seams
+
+if TYPE_CHECKING:
+    from mimokit.cluster import EngineCluster
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -62,7 +68,10 @@ def test_a_sweep_names_what_cannot_run_and_runs_the_rest(tmp_path: Path) -> None
     assert error["rank"] is not None
 
 
-def test_training_goes_on_from_the_newest_run_of_a_folder(tmp_path: Path) -> None:
+def test_training_goes_on_from_the_newest_run_of_a_folder(
+    cluster: EngineCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(seams.ENGINE_CLUSTER, lambda *_, **__: nullcontext(cluster))
     results = tmp_path / "results"
     first = _write(tmp_path / "first.yaml", checkpoint={"interval": 1}, num_iterations=2)
     assert _run(first, "--results-dir", results)[0] == 0

@@ -101,6 +101,8 @@ def test_engines_find_modules_of_the_user_alone(
 
 
 def test_a_run_finds_the_loss_of_its_config_alone(folder: Path) -> None:
+    for name in NOT_INSTALLED:
+        (folder / f"{name}.py").write_text(MARK)
     file = _config(folder, loss_func="own_loss:loss")
     _called(folder, "-m", "mimokit", "run", file, "--results-dir", "results")
     assert list(folder.glob("results/*/layout/metrics.csv"))

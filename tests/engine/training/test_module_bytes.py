@@ -15,6 +15,7 @@ from mimokit.experiment import train
 from mimokit.step_kinds import StepKind
 from tests.evaluations import QUICK
 from tests.layouts import digits_config
+from tests.layouts_apart import apart_config
 
 
 def test_what_autograd_keeps_is_counted_once_and_until_it_is_forgotten() -> None:
@@ -35,6 +36,25 @@ def test_what_autograd_keeps_is_counted_once_and_until_it_is_forgotten() -> None
             linear(rows).tanh().sum().backward()
     assert kept.most["first"] == 4 * (4 * 8 + 4 * 16)
     assert kept.most["second"] == 4 * (4 * 8 + 4 * 16), "who keeps a tensor first has it"
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        digits_config((2, 2), (2, 2), num_iterations=1),
+        apart_config((1, 1, 1), (1, 2, 1), 2, num_iterations=1),
+    ],
+    ids=["homogeneous", "language model in stages"],
+)
+def test_states_take_what_was_predicted(cluster, tmp_path, config) -> None:
+    config.model.get_architecture("language_module").make_vocab_size_divisible_by = 16
+    train(cluster, config, evaluations=QUICK, directory=tmp_path).result()
+    held = json.loads((tmp_path / "health.json").read_text())["held"]
+    assert {one["module"] for one in held} == {"images", "language_module"}
+    for one in held:
+        measured, predicted = one["measured"], one["predicted"]
+        for part in ("weights", "gradients", "optimizer"):
+            assert measured[part] == pytest.approx(predicted[part], rel=0.01), one["module"]
 
 
 def test_a_run_reports_what_modules_held_next_to_what_was_predicted(cluster, tmp_path) -> None:

@@ -414,7 +414,6 @@ def record_one(folder: Path) -> None:
     """Record in one process what ranks are compared with."""
     for name, nudge in GPT_OF_ONE.items():
         train_gpt(folder / name, 1, nudge)
-    train_gpt(folder / "experts of one", 1, setting=Setting(experts=1))
     train_gpt(folder / "ahead of one", 1, setting=Setting(ahead=True))
     train_padded(folder / "mask of one", 1)
     train_gpt(folder / "smooth of one", 1, setting=SMOOTH)
@@ -435,8 +434,6 @@ def record_several(folder: Path, rank: int, ranks: int) -> None:
     train_padded(folder / "mask", TENSOR_PARALLEL)
     train_padded(folder / "mask of others", TENSOR_PARALLEL, APART)
     train_gpt(folder / "ahead", 1, setting=Setting(ahead=True))
-    for name, fault in (("experts", ""), ("wrong experts", "summed")):
-        train_gpt(folder / name, 1, setting=Setting(experts=2, fault=fault))
     gathered = Setting(gathers_logits=True)
     train_gpt(folder / "gathered", TENSOR_PARALLEL, setting=gathered)
     train_gpt(folder / "smooth", TENSOR_PARALLEL, setting=SMOOTH)
@@ -447,21 +444,36 @@ def record_several(folder: Path, rank: int, ranks: int) -> None:
         train(kind, folder / name, rank, ranks, fault)
 
 
-def record(folder: Path, rank: int, ranks: int) -> None:
-    """Record all loops of a world of one or several ranks, on one of them."""
+def record_experts(folder: Path, ranks: int) -> None:
+    """Record those alone, in one process or on one of several ranks."""
+    if ranks == 1:
+        train_gpt(folder / "experts of one", 1, setting=Setting(experts=1))
+        return
+    for name, fault in (("experts", ""), ("wrong experts", "summed")):
+        train_gpt(folder / name, 1, setting=Setting(experts=2, fault=fault))
+
+
+def record(folder: Path, kind: str, rank: int, ranks: int) -> None:
+    """Record loops of a world of one or several ranks, on one of them: experts, or all others."""
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo", init_method=f"file://{folder}/store of {ranks}", rank=rank, world_size=ranks
     )
     with OnCpu():
-        record_one(folder) if ranks == 1 else record_several(folder, rank, ranks)
+        if kind == "experts":
+            record_experts(folder, ranks)
+        elif ranks == 1:
+            record_one(folder)
+        else:
+            record_several(folder, rank, ranks)
 
 
 if __name__ == "__main__":
     import_module("mimokit.engine.preload")  # once, before the processes are forked
     fork = multiprocessing.get_context("fork")
     worlds = [(0, 1), *((rank, RANKS) for rank in range(RANKS))]
-    processes = [fork.Process(target=record, args=(Path(sys.argv[1]), *one)) for one in worlds]
+    where, kind = sys.argv[1:]
+    processes = [fork.Process(target=record, args=(Path(where), kind, *one)) for one in worlds]
     for process in processes:
         process.start()
     for process in processes:

@@ -28,11 +28,8 @@ if version("megatron-core").startswith("0.16."):
     COUNTED, MISCOUNTED, BY = "padded", "routed", "6.6e-01"
 
 
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Record loops in one process, and in four ranks at the same time."""
-    folder = tmp_path_factory.mktemp("recordings")
-    loops = [sys.executable, "-m", "tests.extras.foreign_loops.loops", str(folder)]
+def _record(folder: Path, kind: str) -> Path:
+    loops = [sys.executable, "-m", "tests.extras.foreign_loops.loops", str(folder), kind]
     run = subprocess.Popen(loops, start_new_session=True)
     try:
         train("one", folder / "one", 0, 1)
@@ -42,6 +39,18 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
             os.killpg(run.pid, signal.SIGKILL)
         run.wait()
     return folder
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Record loops in one process, and in four ranks at the same time."""
+    return _record(tmp_path_factory.mktemp("recordings"), "others")
+
+
+@pytest.fixture(scope="module")
+def experts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Record loops with experts, which the suite takes alone."""
+    return _record(tmp_path_factory.mktemp("experts"), "experts")
 
 
 @pytest.mark.parametrize("kind", ["ddp", "dtensor"])
@@ -80,18 +89,18 @@ def test_a_fault_in_a_later_stage_of_megatrons_own_loop_is_named(recorded: Path)
 
 
 def test_experts_are_compared_whole_and_gradients_over_another_group_are_named(
-    recorded: Path,
+    experts: Path,
 ) -> None:
-    one = recorded / "experts of one"
-    right = mimokit.compare(one, recorded / "experts")
+    one = experts / "experts of one"
+    right = mimokit.compare(one, experts / "experts")
     assert right.passed, right.verdict
     assert right.unlike == ((), ())
     assert all(".mlp.experts" in name for name in right.untold), "tokens in another order"
     known = {found.key[3] for found in right.compared if found.key[2] == "gradient"}
-    experts = {name for name in known if name.endswith("linear_fc2.weight")}
-    assert len(experts) == 8, "four of each layer"
+    second = {name for name in known if name.endswith("linear_fc2.weight")}
+    assert len(second) == 8, "four of each layer"
     assert "decoder.layers.1.mlp.router" in {found.key[3] for found in right.compared}
-    wrong = mimokit.compare(one, recorded / "wrong experts")
+    wrong = mimokit.compare(one, experts / "wrong experts")
     assert (
         "is the gradient of decoder.layers.1.mlp.experts.local_experts.0.linear_fc1.weight on "
         "ranks 0, 2, by"
