@@ -117,6 +117,7 @@ LEFT_OUT_OF_ROOMS: dict[str, tuple[str, ...]] = {
         "test_reconnecting.py",
         "test_soak.py",
         "test_job.py",
+        "test_runs.py::test_the_model_learns",
         "test_verify.py::test_a_layout_whose_gradients_rounding_changes_is_no_false_alarm",
     ),
     "tests/extras/": (

@@ -37,6 +37,13 @@ def _run(*arguments: object) -> tuple[int, str]:
     return ended.exit_code, " ".join(ended.output.split())
 
 
+@pytest.fixture
+def on_engines(cluster: EngineCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run commands on the engines of the tests."""
+    monkeypatch.setattr(seams.ENGINE_CLUSTER, lambda *_, **__: nullcontext(cluster))
+
+
+@pytest.mark.usefixtures("on_engines")
 def test_a_sweep_names_what_cannot_run_and_runs_the_rest(tmp_path: Path) -> None:
     from mimokit.analysis import read_run, read_trace
 
@@ -68,10 +75,8 @@ def test_a_sweep_names_what_cannot_run_and_runs_the_rest(tmp_path: Path) -> None
     assert error["rank"] is not None
 
 
-def test_training_goes_on_from_the_newest_run_of_a_folder(
-    cluster: EngineCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(seams.ENGINE_CLUSTER, lambda *_, **__: nullcontext(cluster))
+@pytest.mark.usefixtures("on_engines")
+def test_training_goes_on_from_the_newest_run_of_a_folder(tmp_path: Path) -> None:
     results = tmp_path / "results"
     first = _write(tmp_path / "first.yaml", checkpoint={"interval": 1}, num_iterations=2)
     assert _run(first, "--results-dir", results)[0] == 0

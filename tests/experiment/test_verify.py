@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
-import sys
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -62,18 +60,16 @@ def plain_file(tmp_path):
     return file
 
 
-def _command(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "mimokit.cli.main", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+@pytest.fixture
+def command(cluster, monkeypatch):
+    """A command on the engines of the tests."""
+    monkeypatch.setattr(seams.ENGINE_CLUSTER, lambda *_, **__: nullcontext(cluster))
+    return lambda *words: CliRunner().invoke(app, [*map(str, words)])
 
 
-def test_the_command_prints_json_and_succeeds(plain_file):
-    result = _command("verify", plain_file, "--json", "--steps", "2")
-    assert result.returncode == 0, result.stderr
+def test_the_command_prints_json_and_succeeds(plain_file, command):
+    result = command("verify", plain_file, "--json", "--steps", "2")
+    assert result.exit_code == 0, result.stderr
     report = json.loads(result.stdout)
     assert report["data"] == "synthetic"
     assert len(report["losses"]) == len(report["oracle_losses"]) == 2
@@ -82,10 +78,8 @@ def test_the_command_prints_json_and_succeeds(plain_file):
         assert 0 <= report[f"max_{name}_difference"] <= 1e-5
 
 
-def test_the_command_fails_above_the_tolerance(plain_file, cluster, monkeypatch):
-    monkeypatch.setattr(seams.ENGINE_CLUSTER, lambda *_, **__: nullcontext(cluster))
-    arguments = ["verify", str(plain_file), "--tolerance", "1e-12", "--steps", "2"]
-    result = CliRunner().invoke(app, arguments)
+def test_the_command_fails_above_the_tolerance(plain_file, command):
+    result = command("verify", plain_file, "--tolerance", "1e-12", "--steps", "2")
     assert result.exit_code == 1
     assert "does NOT compute" in result.stdout
     assert "Traceback" not in result.output
