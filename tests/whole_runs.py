@@ -72,15 +72,6 @@ def whole_runs(proves: str) -> pytest.MarkDecorator:
 RECOMPUTED = {"recompute_granularity": "full", "overlap_grad_reduce": True}
 
 
-def _sizes_of_all() -> Iterator[WholeRun]:
-    for sizes, count in ((((1, 8), (8, 1)), 1), (((2, 4), (4, 2)), 3)):
-        make = partial(digits_config, *sizes, num_microbatches=count)
-        yield WholeRun("sizes on shared ranks", f"{_written(sizes)} x{count}", make)
-    sizes_apart = (1, 1, 4), (2, 1, 2)
-    make = partial(apart_config, *sizes_apart, num_microbatches=1)
-    yield WholeRun("sizes on separate ranks", _written(sizes_apart), make)
-
-
 def _written(layout: tuple[tuple[int, ...], ...]) -> str:
     """Return sizes as TP, PP and DP of each module."""
     return "-".join(
@@ -267,15 +258,6 @@ def stages_on_contexts() -> ExperimentConfig:
     return on_contexts(make, audio=2, clip=2, language_module=2)
 
 
-def all_cuts_on_shared_ranks() -> ExperimentConfig:
-    """Return a pipeline of tensor and context-parallel ranks that encoders share, with rows."""
-    encoders = {"qwen": (2, 4), "audio": (1, 8)}
-    options = {"presence": PRESENCE, "three_axes": True, "encoder_microbatches": 2}
-    make = partial(shared_pipeline, "colocated", (2, 2, 2), encoders, 3, **options)
-    config = cut_along_sequences(make)
-    return in_rows(partial(on_contexts, lambda: config, audio=2, language_module=2))
-
-
 def _samples_in_rows() -> Iterator[WholeRun]:
     proves = "samples in a row"
     yield WholeRun(proves, "learned positions", partial(in_rows, learned_positions_on_contexts))
@@ -428,11 +410,6 @@ def tied_on_stages(stages: int) -> ExperimentConfig:
     return _changed(apart_config((1, 1, 1), (1, stages, 1), 2), LANGUAGE, tied_embeddings=True)
 
 
-def _encoders_on_shared_ranks() -> Iterator[WholeRun]:
-    ends = partial(ends_as_layers, partial(tied_on_stages, 3))
-    yield WholeRun("tied embeddings on stages", "3 stages, ends as layers", ends)
-
-
 # (tensor, data): shared by both stages of the language model, by half of them, by none.
 AROUND = {"clip": (4, 2), "audio": (1, 8), "qwen": (2, 4)}
 
@@ -449,12 +426,6 @@ def _pipelines_on_shared_ranks() -> Iterator[WholeRun]:
     yield WholeRun(
         proves, "homogeneous, interleaved, ends as layers", partial(ends_as_layers, make)
     )
-    # 'qwen' has the ranks of the language model, whose ends alone have a group of their own.
-    in_stages = {"clip": (4, 2), "audio": (1, 4), "qwen": (2, 2)}
-    options = {**chunked, "encoder_chunks": 2, "encoder_microbatches": 3}
-    staged = "audio", "qwen"
-    make = partial(shared_pipeline, "colocated", (2, 2, 2), in_stages, 4, staged, **options)
-    yield WholeRun(proves, "colocated, chunks of all in stages, passes of 3", make)
     options = {**several, "encoder_microbatches": 2, "pipeline_order": "zb-h1"}
     make = partial(shared_pipeline, "colocated", (2, 2, 2), AROUND, 3, **options)
     yield WholeRun(proves, "colocated, zb-h1, passes of 2", partial(cut_along_sequences, make))
@@ -518,19 +489,10 @@ SOME = {"qwen": ModalityPresence(samples=[True, False, True, True, False, False,
 """Whole replicas are without images."""
 
 
-def _words() -> Iterator[WholeRun]:
-    """Yield runs of text heads before the language model."""
-    separate = {"words": (2, 1, 1), "clip": (1, 1, 2), LANGUAGE: (1, 2, 2)}
-    yield WholeRun("a text head", "fan-out", partial(apart_multimodal_config, separate, 4))
-
-
 def _decoders() -> Iterator[WholeRun]:
     alone = dict.fromkeys(("images", LANGUAGE, "writer"), (1, 1, 1))
-    for name, sizes in (
-        ("fan-out to two stages", {**alone, LANGUAGE: (2, 1, 1), "writer": (1, 2, 2)}),
-        ("next to another", {**alone, LANGUAGE: (1, 2, 1), "other": (1, 2, 1)}),
-    ):
-        yield WholeRun("a decoder", name, partial(decoded_config, sizes, 4))
+    sizes = {**alone, LANGUAGE: (1, 2, 1), "other": (1, 2, 1)}
+    yield WholeRun("a decoder", "next to another", partial(decoded_config, sizes, 4))
     stages = partial(decoded_config, {**alone, LANGUAGE: (1, 2, 1)}, 2)
     yield WholeRun(
         "a decoder behind a model of which nothing is trained",
@@ -563,16 +525,6 @@ def image_decoder_on_contexts() -> ExperimentConfig:
     return on_contexts(partial(cut_along_sequences, make), painter=2)
 
 
-def _images_of_the_second_encoder() -> ExperimentConfig:
-    """Return an image decoder behind an adapter of two encoders, one of which some samples lack."""
-    presence = {"clip": ModalityPresence(microbatches=[True, False], samples=[True, False])}
-    modules = dict.fromkeys(("clip", "dino", LANGUAGE), (1, 1, 1))
-    config = apart_multimodal_config(modules, 2, presence=presence)
-    return with_image_decoder(
-        with_adapter(config, (1, 1, 1), "clip", others=("dino",)), (1, 1, 2), "dino"
-    )
-
-
 def decoder_of_any_size(sizes: tuple[int, int, int], encoder: str) -> ExperimentConfig:
     """Return one of items that differ in size and that some samples and micro-batches lack."""
     presence = {encoder: ModalityPresence(microbatches=[True, False], samples=[True, True, False])}
@@ -593,7 +545,6 @@ def _image_decoders() -> Iterator[WholeRun]:
     yield WholeRun(proves, "on contexts", image_decoder_on_contexts)
     any_size = partial(decoder_of_any_size, (2, 1, 2), "qwen")
     yield WholeRun(proves, "of absent images of any size", any_size)
-    yield WholeRun(proves, "of the second encoder", _images_of_the_second_encoder)
     yield WholeRun(proves, "beside a text decoder, in rows", _image_decoder_beside_text)
     frozen = partial(
         _frozen, partial(_reconstructed, (1, 1, 1), (1, 1, 1), (1, 1, 4)), painter=True
@@ -631,21 +582,6 @@ def _adapter_of_recordings(
     return with_adapter(config, adapter, "audio", **fields)
 
 
-def _adapter_of_images_of_any_size() -> ExperimentConfig:
-    """Return an adapter in stages, whose grids say the places of rows on three axes."""
-    sizes = {"qwen": (1, 1, 2), LANGUAGE: (1, 2, 1)}
-    config = apart_multimodal_config(sizes, 2, three_axes=True)
-    return with_adapter(config, (2, 2, 1), "qwen", position_embedding_type="rope")
-
-
-def _adapters_of_all_kinds() -> ExperimentConfig:
-    """Return an adapter of images and recordings, which feeds one that takes words as well."""
-    sizes = {"qwen": (1, 1, 1), "audio": (1, 1, 1), "words": (1, 1, 1), LANGUAGE: (1, 1, 2)}
-    config = apart_multimodal_config(sizes, 2, presence=PRESENCE)
-    config = with_adapter(config, (2, 1, 1), "qwen", others=("audio",))
-    return with_adapter(config, (1, 1, 1), "adapter", "second", others=("words",), hidden_size=32)
-
-
 def _two_adapters(**fields: object) -> ExperimentConfig:
     """Return an adapter of two stages behind one of two replicas with rotary positions.
 
@@ -662,14 +598,6 @@ def _adapter_of_absent_items(sizes: tuple[int, int, int]) -> ExperimentConfig:
     modules = {"clip": (1, 1, 2), "audio": (1, 1, 1), LANGUAGE: (1, 2, 1)}
     presence = {"clip": ModalityPresence(microbatches=[True, False], samples=[True, False, False])}
     return with_adapter(apart_multimodal_config(modules, 4, presence=presence), sizes, "clip")
-
-
-def _adapter_of_two_encoders() -> ExperimentConfig:
-    """Return an adapter that takes the rows of two encoders, one of which some samples lack."""
-    modules = {"clip": (1, 1, 2), "dino": (1, 1, 1), "audio": (1, 1, 1), LANGUAGE: (1, 1, 2)}
-    presence = {"clip": ModalityPresence(microbatches=[True, False], samples=[True, False])}
-    config = apart_multimodal_config(modules, 4, presence=presence)
-    return with_adapter(config, (2, 1, 1), "clip", others=("dino",))
 
 
 def _adapter_with_experts() -> ExperimentConfig:
@@ -723,15 +651,8 @@ def _adapters() -> Iterator[WholeRun]:
     recordings = partial(_adapter_of_recordings, (1, 1, 1), (1, 1, 4), (1, 1, 2), **dropping)
     states = {**SHARDED_STATES, **TWO_INSTANCES, **RECOMPUTED}
     for name, make in (
-        ("all in stages", partial(_adapted, (1, 2, 1), (1, 2, 2), (1, 2, 1))),
-        (
-            "of two encoders, one of them frozen",
-            partial(_frozen, _adapter_of_two_encoders, clip=True),
-        ),
         ("with experts, recomputed", _adapter_with_experts),
         ("of replicas that shard states, with dropout", _With(recordings, ("adapter",), states)),
-        ("of images of any size", _adapter_of_images_of_any_size),
-        ("of all kinds of items", _adapters_of_all_kinds),
     ):
         yield WholeRun("an adapter", name, make)
     alone = partial(_adapted, (1, 1, 1), (1, 1, 1), (1, 1, 1))
@@ -807,11 +728,6 @@ def _adapters_on_shared_ranks() -> Iterator[WholeRun]:
     same = dict.fromkeys(("images", "adapter", LANGUAGE), (1, 1, 2))
     make = partial(adapter_on_shared_ranks, both, "homogeneous", same, {**shared, **IN_FULL})
     yield WholeRun(proves, "homogeneous CP2DP2, with experts", make)
-    two = _adapter_of_two_encoders
-    sizes = {"clip": (1, 1, 4), "dino": (4, 1, 1), "audio": (4, 1, 1), "adapter": (2, 1, 2)}
-    make = partial(adapter_on_shared_ranks, two, "colocated", {**sizes, LANGUAGE: (1, 1, 4)})
-    yield WholeRun(proves, "colocated, fan-in, then fan-out", partial(make, **RECOMPUTED))
-    yield WholeRun(proves, "colocated, of absent items", adapter_of_replicas_without_items)
     chain = partial(_two_adapters, **dropping)
     sizes = {"images": (1, 1, 4), "adapter": (4, 1, 1), "second": (1, 2, 2), LANGUAGE: (2, 2, 1)}
     make = partial(adapter_on_shared_ranks, chain, "colocated", sizes, passes=2)
@@ -922,7 +838,6 @@ def _experts() -> Iterator[WholeRun]:
             partial(experts_config, *staged, True, 2, num_layers=4, **biased),
         ),
         ("a bias on contexts, recomputed", experts_with_bias_on_contexts),
-        ("on stages of shared ranks", experts_on_shared_stages),
         ("rows with a loss of each sample", balanced_rows_of_replicas),
         ("of encoders whose images replicas share, dropping", _experts_of_shared_images),
         ("of encoders on tensor and context ranks", _experts_of_encoders_in_parts),
@@ -1070,15 +985,12 @@ def _replicas() -> Iterator[WholeRun]:
     whole = partial(digits_config, (2, 1), (2, 1))
     fan_in = partial(digits_config, (1, 2), (2, 1))
     stages = partial(apart_config, (1, 1, 1), (1, 2, 1), num_microbatches=2)
-    mixture = partial(experts_config, (1, 1, 2), (2, 1, 1), **WITH_SHARED)
     tied = tied_on_four_ranks
     for name, layout, replicas, strategy in (
         ("diloco", whole, 2, {"H": 2, "outer_optimizer": OUTER}),
-        ("simple_reduce", whole, 2, {}),
         ("fedavg", fan_in, 3, {"H": 2, "island_size": 2, **SGD}),
         ("fedavg", padded, 2, {"H": 2, **RMSPROP}),
         ("diloco", stages, 2, {"H": 2, "sync_offset": 1, **ADAGRAD}),
-        ("diloco", mixture, 2, {"H": 2}),
         ("sparta", tied, 2, MASKS),
     ):
         make = _ReplicasOf(layout, {"name": name, "replicas": replicas, **strategy})
@@ -1206,15 +1118,8 @@ def in_precision(make: Callable[[], ExperimentConfig], precision: str) -> Experi
 
 def _precisions() -> Iterator[WholeRun]:
     """Yield runs of pipelines, experts and replicas; `tests/crossed.py` has one of each feature."""
-    for name, make in (
-        ("experts in chunks, contexts and rows", experts_on_shared_stages),
-        ("experts of a decoder, in rows", balanced_decoder_on_stages),
-    ):
-        yield WholeRun("bf16", name, partial(in_precision, make, "bf16"))
-    replicas = _ReplicasOf(
-        partial(digits_config, (1, 2), (2, 1)), {"name": "diloco", "replicas": 2, "H": 2, **RMSPROP}
-    )
-    yield WholeRun("bf16", "replicas", partial(in_precision, replicas, "bf16"))
+    rows = partial(in_precision, balanced_decoder_on_stages, "bf16")
+    yield WholeRun("bf16", "experts of a decoder, in rows", rows)
     stages = partial(
         shared_pipeline, "homogeneous", (1, 2, 1), {"audio": (1, 1)}, 2, pipeline_order="zb-h1"
     )
@@ -1260,20 +1165,9 @@ IN_FULL = {"use_megatron_fsdp": True}
 TWO_INSTANCES = {"num_distributed_optimizer_instances": 2}
 
 
-def tied_on_replicas() -> ExperimentConfig:
-    """Return tied embeddings on two stages of two replicas."""
-    return _changed(apart_config((1, 1, 2), (1, 2, 2), 2), LANGUAGE, tied_embeddings=True)
-
-
 def _optimizers() -> Iterator[WholeRun]:
     """Yield runs whose modules share the states of their optimizers, all or some."""
-    mixed = partial(multimodal_config, MIXED, "colocated", num_microbatches=2, presence=PRESENCE)
     several = {**SHARDED_STATES, **TWO_INSTANCES}
-    for name, make, modules in (
-        ("colocated", mixed, ("clip", "audio", LANGUAGE)),
-        ("tied on stages", tied_on_replicas, ("images", LANGUAGE)),
-    ):
-        yield WholeRun("a distributed optimizer", name, _With(make, modules, several))
     chunked = partial(apart_in_chunks, 2)
     chunks = _With(chunked, ("images", LANGUAGE), {**OVERLAPPED, **SHARDED_STATES})
     yield WholeRun("overlapped reduction", "chunks, shards of states", chunks)
@@ -1282,18 +1176,12 @@ def _optimizers() -> Iterator[WholeRun]:
     make = partial(apart_multimodal_config, apart, 2, presence={"qwen": one_sided})
     instances = _With(make, ("qwen",), {**OVERLAPPED, **several})
     yield WholeRun("overlapped reduction", "an instance without inputs", instances)
-    mixture = partial(experts_config, (1, 1, 4), (1, 1, 4), **WITH_SHARED)
-    instances = _With(mixture, ("images", LANGUAGE), several)
-    yield WholeRun("a distributed optimizer", "two instances of experts", instances)
     proves = "layers in full shards"
     shares = {"clip": (1, 4), "audio": (2, 2), "words": (1, 4), LANGUAGE: (2, 2)}
     make = partial(multimodal_config, shares, "colocated", num_microbatches=2, presence=PRESENCE)
     sliced = _With(make, ("audio",), {"sequence_parallel": True})
     dropping = partial(_dropping, _With(sliced, tuple(shares), {**IN_FULL, **OVERLAPPED}))
     yield WholeRun(proves, "colocated, without items and with dropout", dropping)
-    yield WholeRun(proves, "chunks, without images", partial(encoder_in_chunks, **IN_FULL))
-    make = partial(experts_config, (1, 1, 4), (1, 1, 4), **WITH_SHARED, **BIASED)
-    yield WholeRun(proves, "experts of two replicas", _With(make, (LANGUAGE,), IN_FULL))
     behind = {"images": (1, 1, 2), LANGUAGE: (1, 1, 2), "writer": (1, 1, 2)}
     decoded = partial(decoded_config, behind, 2)
     both = _With(decoded, ("images", LANGUAGE, "writer"), {**OVERLAPPED, **several})
@@ -1307,14 +1195,11 @@ def predicting(make: Callable[[], ExperimentConfig], layers: int = 1) -> Experim
 
 def _multi_token_prediction() -> Iterator[WholeRun]:
     """Yield language models that predict further tokens on their last stage."""
-    chunks = _With(apart_in_chunks, (LANGUAGE,), RECOMPUTED)
     windows = _With(windows_on_contexts, (LANGUAGE,), RECOMPUTED)
     stages = partial(apart_config, (1, 1, 1), (1, 4, 1), 2)
     alone = partial(ends_as_layers, partial(predicting, stages))
     for name, make, layers in (
         ("a last stage without other layers", alone, 1),
-        ("tied embeddings of chunks, recomputed", chunks, 2),
-        ("all cuts on shared ranks", all_cuts_on_shared_ranks, 2),
         ("windows, contexts and rows, recomputed", windows, 2),
         ("like DeepSeek-V3", _latent_with_experts, 1),
         ("experts that balance rows of contexts", balanced_rows_on_stages, 2),
@@ -1323,9 +1208,7 @@ def _multi_token_prediction() -> Iterator[WholeRun]:
 
 
 WHOLE_RUNS = (
-    *_sizes_of_all(),
     *_networks(),
-    *_encoders_on_shared_ranks(),
     *_pipelines_on_shared_ranks(),
     *_encoders_on_separate_ranks(),
     *_slices_of_sequences(),
@@ -1334,7 +1217,6 @@ WHOLE_RUNS = (
     *_inner_layers(),
     *_attention(),
     *_multi_token_prediction(),
-    *_words(),
     *_decoders(),
     *_image_decoders(),
     *_adapters(),

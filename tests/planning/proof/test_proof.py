@@ -14,19 +14,15 @@ from mimokit.planning.proof import prove
 from mimokit.planning.proof.parameters import unheld_parts
 from mimokit.planning.proof.sizes import unequal_sizes
 from mimokit.planning.ranks import RankGrid
+from tests.claims import CLAIMS
+from tests.crossed import CROSSED
 from tests.planning.proof.plans import layouts, planted
-from tests.whole_runs import WHOLE_RUNS, image_decoder_of_absent_images
-
-MANY = (
-    "sizes on shared ranks", "pipelines on shared ranks", "chunks and orders", "experts",
-    "samples in a row", "sizes on separate ranks", "an adapter", "an image decoder",
-    "an adapter on shared ranks", "several receivers", "context parallelism",
-)  # fmt: skip
+from tests.whole_runs import image_decoder_of_absent_images
 
 
 def test_right_plans_are_right():
-    configs = [run.make() for run in WHOLE_RUNS if run.proves in MANY]
-    assert len(configs) > 40
+    runs = [claim.config for claim in CLAIMS] + [run.make() for run in CROSSED]
+    configs = [config for config in runs if config.strategy is None]
     configs += [*layouts().values(), colocated(16_384)]
     for config in map(checked_config, configs):
         proof = prove(plan_checked(config), config)
