@@ -323,7 +323,15 @@ def stand_in(
     """
     layers, width, heads, ffn = shape or ENCODERS.get(encoder) or derived(encoder)
     net = Transformer(
-        layers, width, heads, heads, width // heads, ffn, gated=False, norm="layer", causal=False
+        layers,
+        width,
+        heads,
+        heads,
+        width // heads,
+        ffn,
+        gated=False,
+        norm="LayerNorm",
+        causal=False,
     )
     vision = VisionEncoder("images", net, image_size=448, patch_size=14, positions=PATCHES)
     known = own or _language(language)

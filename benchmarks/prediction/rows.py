@@ -304,13 +304,13 @@ def _model(row: Row) -> LanguageModel:
         head_dim=whole(row, "head_dim", hidden // heads),
         ffn=whole(row, "ffn", 4 * hidden),
         gated=not gpt,
-        norm="layer" if gpt else "rms",
+        norm="LayerNorm" if gpt else "RMSNorm",
         moe=moe,
         qkv_bias=biases,
         output_bias=biases,
         ffn_bias=biases,
         window=window,
-        full_attention_layers=whole(row, "full_attention_layers", layers // 2 if window else 0),
+        unwindowed=whole(row, "full_attention_layers", layers // 2 if window else 0),
     )
     positions = whole(row, "seq") if gpt else 0
     return LanguageModel(row["model"], net, whole(row, "vocab"), tied=gpt, positions=positions)
@@ -352,7 +352,14 @@ def _a100(row: Row) -> Measured:
     hidden, heads, layers = whole(row, "hidden"), whole(row, "heads"), whole(row, "layers")
     scope, seq = row["scope"], whole(row, "seq")
     net = Transformer(
-        layers, hidden, heads, heads, hidden // heads, whole(row, "ffn"), gated=False, norm="layer"
+        layers,
+        hidden,
+        heads,
+        heads,
+        hidden // heads,
+        whole(row, "ffn"),
+        gated=False,
+        norm="LayerNorm",
     )
     name = f"GPT {layers} x {hidden}"
     sizes = ParallelSizes(

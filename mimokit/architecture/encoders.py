@@ -99,7 +99,7 @@ class VisionEncoder(_Stack):
     class_token: bool = False
     keeps_class_token: bool = False
     registers: int = 0
-    patch_bias: bool = True
+    biased_patches: bool = True
     norms: int = 1
     norm_after: bool = True
     head: PoolingHead = "none"
@@ -136,7 +136,7 @@ class VisionEncoder(_Stack):
     def _shapes(self) -> dict[str, Shape]:
         width = self.net.hidden
         shapes: dict[str, Shape] = {"patch_embedding.weight": (width, self._pixels)}
-        if self.patch_bias:
+        if self.biased_patches:
             shapes["patch_embedding.bias"] = (width,)
         if self.class_token:
             shapes["class_token"] = (1, width)

@@ -6,22 +6,11 @@ Fields at the value that an unset field means are left out, so that files stay s
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any, TypeVar
 
 from mimokit.architecture.attention import LatentAttention
-from mimokit.architecture.config_fields import (
-    EXPERTS,
-    LANGUAGE,
-    LATENT_ATTENTION,
-    LAYERS,
-    NORMALIZATIONS,
-    NORMS,
-    PROJECTOR,
-    VISION,
-    read,
-    write,
-)
 from mimokit.architecture.encoders import (
     AudioEncoder,
     Encoder,
@@ -45,6 +34,15 @@ from mimokit.architecture.tokens import audio_geometry, image_geometry, row_feat
 from mimokit.architecture.transformer import Transformer
 from mimokit.config import MimoParallelismConfig, ModuleArchitecture, ProjectorArchitecture
 from mimokit.config.graph import topological_order
+from mimokit.config.meaning import MEANINGS
+
+_Described = TypeVar("_Described")
+
+
+def _described(kind: type[_Described], size: ModuleArchitecture, **known: Any) -> _Described:
+    """Return a description with what a config states and means, under the same names."""
+    names = [field.name for field in fields(kind) if field.name not in known]  # type: ignore[arg-type]
+    return kind(**{name: getattr(size, name) for name in names}, **known)
 
 
 def model_of_config(model: MimoParallelismConfig, name: str = "model") -> MultimodalModel:
@@ -121,12 +119,8 @@ def decoder_head(
 
 def language_of_config(name: str, size: ModuleArchitecture) -> LanguageModel:
     """Return the description of a language model; see `model_of_config`."""
-    described = LanguageModel(
-        name,
-        net_of_config(size, causal=True),
-        positions=_positions(size),
-        **read(LANGUAGE, size),
-    )
+    net = net_of_config(size, causal=True)
+    described = _described(LanguageModel, size, name=name, net=net, positions=_positions(size))
     if size.weights is None:
         return described
     return replace(described, vocab_multiple=size.vocabulary_multiple or 1)
@@ -139,15 +133,14 @@ def _positions(size: ModuleArchitecture) -> int:
 
 def net_of_config(size: ModuleArchitecture, causal: bool) -> Transformer:
     """Return the description of the layers of a module; see `model_of_config`."""
-    mla = moe = None
-    if size.multi_latent_attention:
-        mla = LatentAttention(**read(LATENT_ATTENTION, size))
+    mla = _described(LatentAttention, size) if size.latent else None
+    moe = None
     if size.num_moe_experts is not None:
-        moe = MixtureOfExperts(**read(EXPERTS, size, {"dense_ffn": size.feed_forward_size}))
-    layers = read(LAYERS, size, {"mla": mla})
-    if mla is not None:  # every head has a key and a value
-        layers["kv_heads"] = layers["heads"]
-    return Transformer(causal=causal, moe=moe, mla=mla, **layers)
+        own = {"ffn": size.expert_ffn, "dense_layers": size.leading_dense}
+        moe = _described(MixtureOfExperts, size, **own)
+    # Every head of latent attention has a key and a value.
+    keys = size.heads if size.latent else size.kv_heads
+    return _described(Transformer, size, causal=causal, moe=moe, mla=mla, kv_heads=keys)
 
 
 def branch_of_config(
@@ -176,14 +169,14 @@ def _encoder(name: str, size: ModuleArchitecture) -> Encoder:
 def _projector(size: ModuleArchitecture, inward: int, receiver: ModuleArchitecture) -> Projector:
     said = size.projector or ProjectorArchitecture()
     inside = said.hidden_sizes
-    widths = (receiver.feed_forward_size,) if inside is None else tuple(inside)
+    widths = (receiver.ffn,) if inside is None else tuple(inside)
     norm, copied = said.normalization, said.deepstack_normalization
     return Projector(
         (inward, *widths, receiver.hidden_size),
-        norm=None if norm is None else (NORMS[norm], said.norm_size or size.hidden_size),
-        copy_norm=None if copied is None else (NORMS[copied], said.deepstack_norm_size or inward),
+        bias=said.add_bias_linear is not False,
+        norm=None if norm is None else (norm, said.norm_size or size.hidden_size),
+        copy_norm=None if copied is None else (copied, said.deepstack_norm_size or inward),
         inner_layers=size.inner_layers,
-        **read(PROJECTOR, said),
     )
 
 
@@ -193,7 +186,9 @@ def _vision_encoder(name: str, size: ModuleArchitecture) -> VisionEncoder:
     table = size.max_position_embeddings or geometry.patches + size.class_token
     interpolated = size.position_embedding_type == "interpolated"
     learned = interpolated or size.has_learned_positions(by_default=True)
-    return VisionEncoder(
+    return _described(
+        VisionEncoder,
+        size,
         name=name,
         net=net_of_config(size, causal=False),
         image_size=math.isqrt(geometry.height * geometry.width),
@@ -203,7 +198,6 @@ def _vision_encoder(name: str, size: ModuleArchitecture) -> VisionEncoder:
         positions=table if learned else 0,
         interpolated=interpolated,
         head="attention" if size.pooling_head else "none",
-        **read(VISION, size),
     )
 
 
@@ -240,10 +234,11 @@ def language_network(
         "max_position_embeddings": model.positions,
     }
     padded = {"make_vocab_size_divisible_by": model.vocab_multiple}
+    scaling = model.rope_scaling
     return {
-        **_layers(model.net),
+        **_shortened(_layers(model.net) | _stated(model)),
         "seq_length": seq_length,
-        **write(LANGUAGE, model),
+        **_given(rope_scaling=None if scaling is None else scaling.model_dump(mode="json")),
         **(learned if model.positions else {}),
         **(padded if model.vocab % tensor_parallel else {}),
     }
@@ -253,7 +248,7 @@ def decoder_network(decoder: DecoderHead, seq_length: int) -> dict[str, Any]:
     """Return the fields of the `ModuleArchitecture` of a text decoder."""
     of_text = {"seq_length": seq_length, "vocab_size": decoder.vocab, "modal_type": "text"}
     table = _stated_table(decoder.positions) if decoder.positions else {}
-    return {**_layers(decoder.net), **of_text, **table}
+    return {**_shortened(_layers(decoder.net)), **of_text, **table}
 
 
 def encoder_network(branch: EncoderBranch, receiver: Transformer) -> dict[str, Any]:
@@ -272,7 +267,7 @@ def encoder_network(branch: EncoderBranch, receiver: Transformer) -> dict[str, A
 
 def lone_encoder_network(encoder: Encoder) -> dict[str, Any]:
     """Return the fields of an encoder's `ModuleArchitecture`, its projector aside."""
-    network = {**_layers(encoder.net), "vocab_size": 0}
+    network = {**_shortened(_layers(encoder.net)), "vocab_size": 0}
     if isinstance(encoder, AudioEncoder):
         of_sound = {"seq_length": encoder.positions, "mel_bins": encoder.mel_bins}
         return {**network, **of_sound, **_stated_table(encoder.table)}
@@ -310,7 +305,8 @@ def _vision(encoder: VisionEncoder) -> dict[str, Any]:
         "patch_size": encoder.patch_size,
         "num_channels": encoder.channels,
         "merge_size": encoder.merge,
-        **write(VISION, encoder),
+        "class_token": encoder.class_token,
+        **_shortened(_stated(encoder)),
         **_given(
             position_embedding_type=None if usual else kind,
             max_position_embeddings=None if usual else encoder.positions or None,
@@ -320,23 +316,43 @@ def _vision(encoder: VisionEncoder) -> dict[str, Any]:
 
 
 def _layers(net: Transformer) -> dict[str, Any]:
-    fields = write(LAYERS, net, {"mla": net.mla})
+    section = _stated(net)
     if net.moe is not None:
-        fields |= write(EXPERTS, net.moe, {"dense_ffn": net.ffn})
+        own = {"ffn": net.ffn, "expert_ffn": net.moe.ffn, "leading_dense": net.moe.dense_layers}
+        section |= _stated(net.moe, **own)
     if net.mla is not None:
-        fields |= {"multi_latent_attention": True, **write(LATENT_ATTENTION, net.mla)}
-    return fields
+        section |= {"multi_latent_attention": True, **_stated(net.mla)}
+    return section
+
+
+def _stated(description: object, **known: Any) -> dict[str, Any]:
+    """Return the fields of a config that state a description; see `_described`."""
+    own = {**vars(description), **known}
+    return {each.field: own[each.name] for each in MEANINGS if each.name in own}
+
+
+def _shortened(section: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a section without fields that mean the same where they are left out."""
+    short: dict[str, Any] = {}
+    for each in MEANINGS:
+        if (value := section.get(each.field)) is None:
+            continue
+        without = ModuleArchitecture.model_construct(**{**section, each.field: None})
+        if each.always or value != each.of(without):
+            short[each.field] = list(value) if isinstance(value, tuple) else value
+    return short
 
 
 def _projector_section(projector: Projector, hidden: int, receiver: Transformer) -> dict[str, Any]:
     inward, *inside = projector.widths[:-1]
     norm, copied = projector.norm, projector.copy_norm
-    return write(PROJECTOR, projector) | _given(
+    return _given(
+        add_bias_linear=None if projector.bias else False,
         hidden_sizes=None if inside == [receiver.ffn] else inside,
-        normalization=None if norm is None else NORMALIZATIONS[norm[0]],
+        normalization=None if norm is None else norm[0],
         norm_size=None if norm is None or norm[1] == hidden else norm[1],
         deepstack_layers=list(projector.inner_layers) or None,
-        deepstack_normalization=None if copied is None else NORMALIZATIONS[copied[0]],
+        deepstack_normalization=None if copied is None else copied[0],
         deepstack_norm_size=None if copied is None or copied[1] == inward else copied[1],
     )
 

@@ -11,7 +11,6 @@ from mimokit.architecture.tensor_cut import TensorCut, padded_vocabulary
 from mimokit.architecture.tensor_rows import (
     End,
     ModuleTensor,
-    Norm,
     Tensors,
     cut_inputs,
     cut_outputs,
@@ -21,17 +20,12 @@ from mimokit.architecture.tensor_rows import (
 )
 from mimokit.architecture.transformer import Transformer, layer_rows
 from mimokit.config.layer_architecture import RopeScaling
+from mimokit.config.meaning import ROTARY_BASE, VOCABULARY_MULTIPLE, Normalization
 
 PROJECTOR_NAME = "input_projections.0."
 """Where Megatron's modality submodules have the projector."""
 
 EMBEDDING, OUTPUT_LAYER = "embedding.word_embeddings.weight", "output_layer.weight"
-
-VOCABULARY_MULTIPLE = 128
-"""Megatron's `make_vocab_size_divisible_by`; times the tensor parallel size."""
-
-ROTARY_BASE = 10_000.0
-"""Megatron's `rotary_base`."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +50,7 @@ class LanguageModel:
     positions: int = 0
     next_token_layers: int = 0
     vocab_multiple: int = VOCABULARY_MULTIPLE
-    rotary_base: float = ROTARY_BASE
+    rope_theta: float = ROTARY_BASE
     rope_scaling: RopeScaling | None = None
     rotary_sections: tuple[int, ...] | None = None
     interleaved_sections: bool = False
@@ -120,9 +114,9 @@ class Projector:
 
     widths: tuple[int, ...]
     bias: bool = True
-    norm: tuple[Norm, int] | None = None
+    norm: tuple[Normalization, int] | None = None
     inner_layers: tuple[int, ...] = ()
-    copy_norm: tuple[Norm, int] | None = None
+    copy_norm: tuple[Normalization, int] | None = None
 
     @property
     def copies(self) -> int:
@@ -161,7 +155,7 @@ class Projector:
         for number in range(self.copies):
             yield from self._matrices(f"{name}inner.{number}.encoder.", self.copy_norm)
 
-    def _matrices(self, name: str, in_front: tuple[Norm, int] | None) -> Tensors:
+    def _matrices(self, name: str, in_front: tuple[Normalization, int] | None) -> Tensors:
         pairs = list(itertools.pairwise(self.widths))
         plain = len(pairs) == 2 and in_front is None
         if in_front is not None:

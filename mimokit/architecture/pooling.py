@@ -9,7 +9,7 @@ from mimokit.architecture.transformer import Transformer
 def pooling_rows(net: Transformer, name: str) -> Tensors:
     """Yield the tensors of the head behind the layers of an encoder; ranks share none."""
     yield uncut(f"{name}probe", End.LAST, 1, 1, net.hidden)
-    yield from norm(f"{name}layernorm", "layer", net.hidden, End.LAST)
+    yield from norm(f"{name}layernorm", "LayerNorm", net.hidden, End.LAST)
     matrices = {
         "attention.in_proj_": (3 * net.hidden, net.hidden),
         "attention.out_proj.": (net.hidden, net.hidden),

@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Literal
 
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.architecture.tensor_cut import Span, TensorCut, padded_vocabulary
+from mimokit.config.meaning import Normalization
 
 NORMED = "normalized input of attention"
 QUERIES, KEYS = "compressed query", "compressed key and value"
@@ -18,8 +18,6 @@ NORMED_AGAIN = "normalized input of the feed-forward layer"
 INNER = "output of the activation function"
 ROUTED, ROUTED_INNER = "token of an expert", "output of an expert's activation function"
 ROUTER = "input of the router"
-
-Norm = Literal["rms", "layer"]
 
 
 class End(Enum):
@@ -72,10 +70,10 @@ def uncut(name: str, place: Place, *shape: int, of: str | None = None) -> Module
     return ModuleTensor(name, TensorCut(shape), place, of=of)
 
 
-def norm(name: str, kind: Norm, width: int, place: Place) -> Tensors:
+def norm(name: str, kind: Normalization, width: int, place: Place) -> Tensors:
     """Yield a norm: a scale, and for LayerNorm a shift."""
     yield uncut(f"{name}.weight", place, width)
-    if kind == "layer":
+    if kind == "LayerNorm":
         yield uncut(f"{name}.bias", place, width)
 
 

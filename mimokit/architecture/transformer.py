@@ -9,7 +9,6 @@ from mimokit.architecture.attention import Attention, GroupedAttention, LatentAt
 from mimokit.architecture.feed_forward import DenseFeedForward, MixtureOfExperts
 from mimokit.architecture.tensor_rows import (
     CORE,
-    Norm,
     Parameters,
     Place,
     Tensors,
@@ -17,13 +16,8 @@ from mimokit.architecture.tensor_rows import (
     norm,
     parameters_of,
 )
-from mimokit.config.layer_architecture import Activation, windowed_layers
-
-EPSILON = 1e-5
-"""Megatron's `layernorm_epsilon`."""
-
-INIT_STD = 0.02
-"""Megatron's `init_method_std`."""
+from mimokit.config.layer_architecture import windowed_layers
+from mimokit.config.meaning import EPSILON, INIT_STD, Activation, Normalization, usual_activation
 
 
 @dataclass(frozen=True)
@@ -36,10 +30,10 @@ class Transformer:
         key_bias: the key has a bias, too, if query and value have one.
         qk_norm: an RMSNorm over each head of query and key.
         window: tokens that most layers attend to at once; 0 for all.
-        full_attention_layers: layers without a window if there is one: how many, or their numbers
+        unwindowed: layers without a window if there is one: how many, or their numbers
             from 1.
         activation: inside the feed-forward layer; None: silu if it is gated, else gelu.
-        init_std: standard deviation of matrices before training.
+        matrix_std: standard deviation of matrices before training.
         dropout: share of the outputs of attention and feed-forward layer that are dropped.
         score_dropout: share of the attention probabilities that are dropped.
     """
@@ -51,7 +45,7 @@ class Transformer:
     head_dim: int
     ffn: int
     gated: bool = True
-    norm: Norm = "rms"
+    norm: Normalization = "RMSNorm"
     qkv_bias: bool = False
     key_bias: bool = True
     output_bias: bool = False
@@ -59,21 +53,23 @@ class Transformer:
     qk_norm: bool = False
     causal: bool = True
     window: int = 0
-    full_attention_layers: int | tuple[int, ...] = 0
+    unwindowed: int | tuple[int, ...] = 0
     activation: Activation | None = None
     epsilon: float = EPSILON
-    init_std: float = INIT_STD
+    matrix_std: float = INIT_STD
     dropout: float = 0.0
     score_dropout: float = 0.0
     moe: MixtureOfExperts | None = None
     mla: LatentAttention | None = None
 
+    def __post_init__(self) -> None:
+        if self.activation is None:
+            object.__setattr__(self, "activation", usual_activation(self.gated))
+
     @cached_property
     def windowed_layers(self) -> frozenset[int]:
         """The numbers, from 1, of the layers with a window."""
-        return (
-            windowed_layers(self.layers, self.full_attention_layers) if self.window else frozenset()
-        )
+        return windowed_layers(self.layers, self.unwindowed) if self.window else frozenset()
 
     @cached_property
     def attention(self) -> Attention:

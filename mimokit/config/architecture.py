@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, Tag
 
 from mimokit.config.base import ConfigModel, Name, Size, SizeOrZero
-from mimokit.config.layer_architecture import Activation, Coefficient, LayerArchitecture
+from mimokit.config.layer_architecture import Coefficient, LayerArchitecture
+from mimokit.config.meaning import NetworkMeanings
 
 
 def _kind_of_frozen(value: object) -> str:
@@ -158,11 +159,6 @@ class NetworkSizes(ConfigModel):
         """Whether nothing in the module is trained."""
         return len(self.frozen_parts) == 2
 
-    @property
-    def feed_forward_size(self) -> int:
-        """Width inside the feed-forward layer: ffn_hidden_size or 4 x hidden_size."""
-        return self.ffn_hidden_size or 4 * self.hidden_size
-
 
 OF_ITEMS = (
     "image_size", "patch_size", "patch_bias", "num_channels", "class_token", "keep_class_token",
@@ -174,7 +170,7 @@ OF_VISION = ("temporal_patch_size", "patch_bias", "pooling_head", "outer_norms",
 """Fields that vision encoders alone have."""
 
 
-class ModuleArchitecture(LayerArchitecture, NetworkSizes):
+class ModuleArchitecture(LayerArchitecture, NetworkSizes, NetworkMeanings):
     """The network of one module."""
 
     @property
@@ -187,14 +183,7 @@ class ModuleArchitecture(LayerArchitecture, NetworkSizes):
         """Layers with an ordinary feed-forward layer."""
         if self.num_moe_experts is None:
             return self.num_layers
-        return min(self.num_layers, self.first_k_dense_replace or 0)
-
-    @property
-    def expert_size(self) -> int:
-        """Width inside an expert; 0 without experts."""
-        if self.num_moe_experts is None:
-            return 0
-        return self.moe_ffn_hidden_size or self.feed_forward_size
+        return min(self.num_layers, self.leading_dense)
 
     @property
     def counts_tokens(self) -> bool:
@@ -210,22 +199,6 @@ class ModuleArchitecture(LayerArchitecture, NetworkSizes):
         return any(numbers)
 
     @property
-    def scores_before_choice(self) -> bool:
-        """Whether a router's scores are a softmax over all experts (moe_router_pre_softmax)."""
-        if self.moe_router_pre_softmax is None:
-            return self.moe_router_topk == 1
-        return self.moe_router_pre_softmax
-
-    @property
-    def head_dim(self) -> int:
-        """Dimensions of one head's query: kv_channels, or its part of latent attention or width."""
-        if self.kv_channels is not None:
-            return self.kv_channels
-        if self.multi_latent_attention:
-            return (self.qk_head_dim or 0) + (self.qk_pos_emb_head_dim or 0)
-        return self.hidden_size // self.num_attention_heads
-
-    @property
     def vocabulary_multiple(self) -> int | None:
         """What the vocabulary is padded to a multiple of, times tensor_parallel; None: nothing."""
         if self.make_vocab_size_divisible_by is not None or self.weights is None:
@@ -233,17 +206,19 @@ class ModuleArchitecture(LayerArchitecture, NetworkSizes):
         return 1
 
     @property
-    def activation(self) -> Activation:
-        """Inside the feed-forward layer: activation_func, else silu if it is gated, else gelu."""
-        return self.activation_func or ("silu" if self.gated_linear_unit else "gelu")
-
-    @property
     def has_biases(self) -> tuple[bool, bool, bool]:
         """Whether query, key and value, the output of attention, and the feed-forward layer do."""
-        inside = self.add_bias_linear is not False
-        stated = (self.add_qkv_bias, self.add_attention_output_bias)
-        qkv, output = (inside if bias is None else bias for bias in stated)
-        return qkv, output, inside
+        return self.qkv_bias, self.output_bias, self.ffn_bias
+
+    @property
+    def feed_forward_size(self) -> int:
+        """Width inside the feed-forward layer: ffn_hidden_size or 4 x hidden_size."""
+        return self.ffn
+
+    @property
+    def expert_size(self) -> int:
+        """Width inside an expert; 0 without experts."""
+        return 0 if self.num_moe_experts is None else self.expert_ffn
 
     @property
     def positions(self) -> int:

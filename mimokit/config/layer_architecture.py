@@ -8,10 +8,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from mimokit.config.base import ConfigModel, Size, SizeOrZero
-
-Normalization = Literal["LayerNorm", "RMSNorm"]
-Activation = Literal["gelu", "gelu_tanh", "quick_gelu", "silu"]
-"""gelu is exact, gelu_tanh its approximation by tanh, quick_gelu x * sigmoid(1.702 x)."""
+from mimokit.config.meaning import Activation, Normalization
 
 Probability = Annotated[float, Field(ge=0, lt=1)]
 

@@ -6,8 +6,7 @@ import re
 
 from mimokit.architecture import LanguageModel, LatentAttention, MixtureOfExperts, Transformer
 from mimokit.architecture.limits import check_parameters
-from mimokit.architecture.modules import ROTARY_BASE, VOCABULARY_MULTIPLE
-from mimokit.architecture.transformer import EPSILON, INIT_STD
+from mimokit.config.meaning import EPSILON, INIT_STD, ROTARY_BASE, VOCABULARY_MULTIPLE
 from mimokit.interop.command_line import (
     MEGATRON_LM,
     Options,
@@ -39,7 +38,7 @@ def model_of(options: Options) -> tuple[LanguageModel | None, tuple[str, ...]]:
         tied="untie-embeddings-and-output-weights" not in options,
         positions=0 if rotary else number(options, "max-position-embeddings", 0),
         next_token_layers=0 if further == "0" else number(options, "mtp-num-layers"),
-        rotary_base=real(options, "rotary-base", ROTARY_BASE) if rotary else ROTARY_BASE,
+        rope_theta=real(options, "rotary-base", ROTARY_BASE) if rotary else ROTARY_BASE,
         vocab_multiple=number(options, "make-vocab-size-divisible-by", VOCABULARY_MULTIPLE),
     )
     check_parameters(model, MEGATRON_LM, MEGATRON_LM)
@@ -62,15 +61,15 @@ def _net(options: Options) -> Transformer:
         head_dim=number(options, "kv-channels", width) if mla is None else width,
         ffn=ffn,
         gated=gated,
-        norm="rms" if word(options, "normalization") == "RMSNorm" else "layer",
+        norm="RMSNorm" if word(options, "normalization") == "RMSNorm" else "LayerNorm",
         qkv_bias=bias or "add-qkv-bias" in options,
         output_bias=bias,
         ffn_bias=bias,
         qk_norm="qk-layernorm" in options,
         window=_window(options),
-        full_attention_layers=_without_window(options, layers),
+        unwindowed=_without_window(options, layers),
         epsilon=real(options, "norm-epsilon", EPSILON),
-        init_std=real(options, "init-method-std", INIT_STD),
+        matrix_std=real(options, "init-method-std", INIT_STD),
         moe=_experts(options, ffn, layers) if "num-experts" in options else None,
         mla=mla,
     )

@@ -20,7 +20,7 @@ from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.parameters_on_rank import rank_parameters
 from tests.architecture.model_parallel import model_parallel
 
-NET = Transformer(4, 64, 8, 8, 8, 96, gated=False, norm="layer")
+NET = Transformer(4, 64, 8, 8, 8, 96, gated=False, norm="LayerNorm")
 BIASED = replace(NET, qkv_bias=True, output_bias=True, ffn_bias=True)
 LLAMA = Transformer(4, 64, 8, 2, 8, 96)
 EXPERTS = MixtureOfExperts(experts=4, top_k=2, ffn=48)
@@ -148,7 +148,7 @@ def build_gpt(
     block = get_gpt_decoder_block_spec(
         config,
         use_transformer_engine=False,
-        normalization="RMSNorm" if model.net.norm == "rms" else None,
+        normalization="RMSNorm" if model.net.norm == "RMSNorm" else None,
         qk_l2_norm=False,
         pp_rank=stage,
     )
@@ -229,7 +229,7 @@ def _config(model: LanguageModel, sizes: ParallelSizes, sequence_parallel: bool)
         ffn_hidden_size=net.ffn,
         gated_linear_unit=net.gated,
         activation_func=torch.nn.functional.silu if net.gated else torch.nn.functional.gelu,
-        normalization="RMSNorm" if net.norm == "rms" else "LayerNorm",
+        normalization="RMSNorm" if net.norm == "RMSNorm" else "LayerNorm",
         add_bias_linear=net.ffn_bias,
         add_qkv_bias=net.qkv_bias and not net.ffn_bias,
         tensor_model_parallel_size=int(sizes.tensor),

@@ -23,7 +23,7 @@ from tests.prediction.shipped import product_seconds
 SEQ, SAMPLES, LAYERS = 16, 2, 2
 TOKENS = SEQ * SAMPLES
 GPT2 = Transformer(
-    LAYERS, 64, 8, 8, 8, 96, gated=False, norm="layer", qkv_bias=True, output_bias=True,
+    LAYERS, 64, 8, 8, 8, 96, gated=False, norm="LayerNorm", qkv_bias=True, output_bias=True,
     ffn_bias=True,
 )  # fmt: skip
 QWEN = Transformer(LAYERS, 64, 8, 2, 8, 96, qkv_bias=True)

@@ -287,7 +287,7 @@ def test_a_parameter_that_differs_from_its_row_is_refused(row: TensorCut | None,
 
 BIG = LanguageModel(
     "big",
-    Transformer(6, 64, 8, 4, 8, 96, norm="layer", qkv_bias=True, qk_norm=True, ffn_bias=True),
+    Transformer(6, 64, 8, 4, 8, 96, norm="LayerNorm", qkv_bias=True, qk_norm=True, ffn_bias=True),
     vocab=1000,
     positions=32,
     vocab_multiple=16,

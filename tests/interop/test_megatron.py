@@ -186,7 +186,7 @@ def test_layers_without_a_window_are_read(frequency: str, without: tuple[int, ..
     flags = f" --window-size (127,0) --window-attn-skip-freq {frequency} #"
     found = from_megatron_arguments(LLAMA.replace("#", flags))
     assert found.model is not None
-    assert found.model.net.full_attention_layers == without
+    assert found.model.net.unwindowed == without
     assert found.model.net.windowed_layers == {*range(1, 33)}.difference(without)
 
 

@@ -59,7 +59,7 @@ def test_one_rank_has_no_collectives(overlap: str) -> None:
 
 def plain(heads: int = 16, micro_batch: int = 1, t: int = 1, **changes: float) -> LayerTime:
     """Return a layer of GPT on A100 with the stack of 2021, changed."""
-    net = Transformer(1, 64 * heads, heads, heads, 64, 256 * heads, gated=False, norm="layer")
+    net = Transformer(1, 64 * heads, heads, heads, 64, 256 * heads, gated=False, norm="LayerNorm")
     sizes = ParallelSizes(t, micro_batch=micro_batch, sequence_parallel=False)
     software = replace(load_software("megatron-2021"), **changes)  # type: ignore[arg-type]
     system = System(load_hardware("a100"), software, "fp16")
@@ -241,7 +241,7 @@ def test_narrow_products_take_as_long_as_the_calibrated_machine_does(width: int)
     hardware = replace(fit_calibration(machine.measurements()).hardware, memory_bandwidth=1e18)
     system = System(hardware, load_software("megatron-core"), "fp32")
     system = replace(system, software=replace(system.software, matrix_share=1.0))
-    net = Transformer(1, width, 1, 1, width, width, gated=False, norm="layer")
+    net = Transformer(1, width, 1, 1, width, width, gated=False, norm="LayerNorm")
     rate = machine.peak / (1 + machine.half_width / width)
     expected = 2 * TOKENS * 6 * width**2 / rate
     assert float(product_seconds(net, ParallelSizes(), TOKENS, system)) == pytest.approx(

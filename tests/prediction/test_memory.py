@@ -50,7 +50,7 @@ FIGURE_1 = {
 
 def gpt(layers: int, hidden: int, heads: int) -> Transformer:
     return Transformer(
-        layers, hidden, heads, heads, hidden // heads, 4 * hidden, gated=False, norm="layer",
+        layers, hidden, heads, heads, hidden // heads, 4 * hidden, gated=False, norm="LayerNorm",
         dropout=0.1, score_dropout=0.1,
     )  # fmt: skip
 

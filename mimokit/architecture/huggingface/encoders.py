@@ -45,7 +45,7 @@ def vision_encoder(fields: Fields, kind: str, name: str) -> VisionEncoder:
         channels=fields.size_or("num_channels", 3, least=1),
         positions=(image // patch) ** 2 + class_tokens,
         class_token=clip,
-        patch_bias=not clip,
+        biased_patches=not clip,
         norms=2 if clip else 1,
         head="none" if clip or not fields.flag("vision_use_head", default=True) else "attention",
     )
@@ -74,7 +74,7 @@ def plain_net(
         head_dim=hidden // heads,
         ffn=fields.size(ffn),
         gated=False,
-        norm="layer",
+        norm="LayerNorm",
         qkv_bias=True,
         output_bias=True,
         ffn_bias=True,

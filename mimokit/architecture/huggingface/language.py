@@ -10,8 +10,8 @@ from mimokit.architecture.feed_forward import MixtureOfExperts
 from mimokit.architecture.huggingface.fields import Fields
 from mimokit.architecture.huggingface.functions import NetworkFunctions, functions_of_section
 from mimokit.architecture.modules import LanguageModel
-from mimokit.architecture.transformer import INIT_STD, Transformer
-from mimokit.config.layer_architecture import Activation
+from mimokit.architecture.transformer import Transformer
+from mimokit.config.meaning import INIT_STD, Activation
 
 LLAMA_DEFAULTS: Mapping[str, Any] = {
     "hidden_size": 4096,
@@ -50,7 +50,7 @@ def language_model(fields: Fields, kind: str, name: str, tied: bool = False) -> 
         vocab=fields.size("vocab_size"),
         tied=fields.flag("tie_word_embeddings", default=tied),
         next_token_layers=_further_tokens(fields, kind),
-        rotary_base=functions.rotary_base,
+        rope_theta=functions.rotary_base,
         rope_scaling=functions.rotary_scaling,
         rotary_sections=functions.sections,
         interleaved_sections=kind.startswith("qwen3_vl"),
@@ -100,7 +100,7 @@ def _windows(fields: Fields, kind: str) -> dict[str, Any]:
     first = 0 if kind == "qwen3_moe" else min(layers, fields.size_or("max_window_layers", 28))
     stated = [number for number, of in enumerate(kinds, 1) if of == "full_attention"]
     full = tuple(stated if kinds else range(1, first + 1))
-    return {"window": window, "full_attention_layers": full} if len(full) < layers else {}
+    return {"window": window, "unwindowed": full} if len(full) < layers else {}
 
 
 def _usual(fields: Fields, kind: str, gated: bool) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def _usual(fields: Fields, kind: str, gated: bool) -> dict[str, Any]:
     return {
         "activation": activation_of(fields, functions, gated),
         "epsilon": functions.epsilon,
-        "init_std": fields.number_or("initializer_range", INIT_STD),
+        "matrix_std": fields.number_or("initializer_range", INIT_STD),
     }
 
 
@@ -215,7 +215,7 @@ def _gpt2(fields: Fields, name: str) -> LanguageModel:
             head_dim=hidden // heads,
             ffn=fields.size_or("n_inner", 4 * hidden, least=1),
             gated=False,
-            norm="layer",
+            norm="LayerNorm",
             qkv_bias=True,
             output_bias=True,
             ffn_bias=True,

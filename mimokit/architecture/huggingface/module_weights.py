@@ -11,21 +11,11 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from mimokit.architecture.config_fields import (
-    EXPERTS,
-    LANGUAGE,
-    LAYERS,
-    NORMALIZATIONS,
-    VISION,
-    NetworkField,
-    read,
-)
 from mimokit.architecture.encoders import ENCODER_NAMES, VisionEncoder
 from mimokit.architecture.from_config import (
     encoder_network,
     language_network,
     lone_encoder_network,
-    net_of_config,
 )
 from mimokit.architecture.huggingface import from_hf
 from mimokit.architecture.huggingface.families import (
@@ -58,6 +48,7 @@ from mimokit.architecture.modules import (
 from mimokit.architecture.tensors import by_name, encoder_tensors, module_tensors
 from mimokit.config import ModuleArchitecture
 from mimokit.config.errors import ConfigError, Problem
+from mimokit.config.meaning import MEANINGS
 
 _NOT_COMPARED = (
     "init_std", "window_size", "make_vocab_size_divisible_by", "mtp_loss_scaling_factor",
@@ -97,17 +88,11 @@ def contradictions(
     """
     theirs = ModuleArchitecture(**{"seq_length": 1, **fields_of_weights})
     differing = []
-    for row in (*LAYERS, *(LANGUAGE if language else VISION)):
-        if row.config not in _NOT_COMPARED:
-            pair = [read_row(row, source) for source in (network, theirs)]
-            left_out = row.config == "mtp_num_layers" and not pair[0]
-            if pair[0] != pair[1] and not left_out:
-                differing.append((row.config, *pair))
-    ours, stored = (net_of_config(source, causal=language).moe for source in (network, theirs))
-    for row in EXPERTS:
-        experts = [None if moe is None else getattr(moe, row.own) for moe in (ours, stored)]
-        if experts[0] != experts[1]:
-            differing.append((row.config, *experts))
+    for each in MEANINGS:
+        ours, stored = (getattr(source, each.name) for source in (network, theirs))
+        left_out = each.field == "mtp_num_layers" and not ours
+        if each.field not in _NOT_COMPARED and ours != stored and not left_out:
+            differing.append((each.field, ours, stored))
     open_fields = set(_chosen(theirs))
     for field in (name for name in _COMPARED if name not in open_fields):
         stated, other = getattr(network, field), getattr(theirs, field)
@@ -121,16 +106,6 @@ def _chosen(theirs: ModuleArchitecture) -> Iterator[str]:
         yield "image_size"
     if theirs.merge_size == 1:
         yield "merge_size"
-
-
-def read_row(row: NetworkField, network: ModuleArchitecture) -> Any:
-    """Return the value of one field of a network, as configs write it."""
-    stated = getattr(network, row.config)
-    if stated is not None:
-        return stated
-    rows = (*LAYERS, *LANGUAGE, *VISION)
-    value = read(rows, network, {"mla": None})[row.own]
-    return NORMALIZATIONS[value] if row.own == "norm" else value
 
 
 def _part(model: Model, language: bool) -> Part:

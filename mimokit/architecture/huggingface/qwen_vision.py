@@ -10,9 +10,9 @@ from mimokit.architecture.huggingface.encoders import plain_net
 from mimokit.architecture.huggingface.fields import Fields
 from mimokit.architecture.huggingface.functions import functions_of_section
 from mimokit.architecture.huggingface.language import activation_of
-from mimokit.architecture.modules import ROTARY_BASE, Projector
-from mimokit.architecture.tensor_rows import Norm
+from mimokit.architecture.modules import Projector
 from mimokit.architecture.transformer import Transformer
+from mimokit.config.meaning import ROTARY_BASE, Normalization
 
 Tower = tuple[VisionEncoder, Projector]
 
@@ -23,7 +23,7 @@ def qwen2_vision(fields: Fields, name: str) -> Tower:
     net = plain_net(fields, fields.size("depth"), width, ("num_heads",), width)
     net = _as_stated(fields, replace(net, ffn=ratio * net.hidden), "qwen2_vl_vision")
     encoder = _encoder(fields, name, net, patch_bias=False)
-    return encoder, _merger(encoder, "layer", fields.size("hidden_size"))
+    return encoder, _merger(encoder, "LayerNorm", fields.size("hidden_size"))
 
 
 def qwen25_vision(fields: Fields, name: str) -> Tower:
@@ -49,11 +49,11 @@ def qwen25_vision(fields: Fields, name: str) -> Tower:
         ffn_bias=True,
         causal=False,
         window=(window // merge // cell * merge) ** 2,
-        full_attention_layers=fields.numbered_of("fullatt_block_indexes", layers),
+        unwindowed=fields.numbered_of("fullatt_block_indexes", layers),
     )
     net = _as_stated(fields, net, "qwen2_5_vl_vision")
     encoder = _encoder(fields, name, net, patch_bias=False)
-    return encoder, _merger(encoder, "rms", fields.size("out_hidden_size"))
+    return encoder, _merger(encoder, "RMSNorm", fields.size("out_hidden_size"))
 
 
 def qwen3_vision(fields: Fields, name: str) -> Tower:
@@ -65,9 +65,9 @@ def qwen3_vision(fields: Fields, name: str) -> Tower:
     encoder = replace(
         _encoder(fields, name, net, image_size=768), positions=table, interpolated=True
     )
-    merger = _merger(encoder, "layer", fields.size("out_hidden_size"))
+    merger = _merger(encoder, "LayerNorm", fields.size("out_hidden_size"))
     layers = fields.numbered_of("deepstack_visual_indexes", net.layers)
-    copied: tuple[Norm, int] = ("layer", merger.widths[0])
+    copied: tuple[Normalization, int] = ("LayerNorm", merger.widths[0])
     return encoder, replace(merger, inner_layers=layers, copy_norm=copied)
 
 
@@ -95,7 +95,7 @@ def _encoder(
         channels=fields.size_or(channels, 3, least=1),
         frames_per_patch=fields.size("temporal_patch_size"),
         merge=fields.size("spatial_merge_size"),
-        patch_bias=patch_bias,
+        biased_patches=patch_bias,
         norms=0,
     )
 
@@ -107,6 +107,6 @@ def _check_rotary(fields: Fields) -> None:
         rotary.refuse("rope_theta", f"an encoder of images can run with {ROTARY_BASE:g}")
 
 
-def _merger(encoder: VisionEncoder, norm: Norm, width: int) -> Projector:
+def _merger(encoder: VisionEncoder, norm: Normalization, width: int) -> Projector:
     merged = encoder.net.hidden * encoder.merge**2
     return Projector((merged, merged, width), norm=(norm, encoder.net.hidden))

@@ -54,7 +54,7 @@ def _add_embeddings(weights: WeightTensors, tower: VisionEncoder, file: str, nam
     weight, side = f"{name}patch_embedding.weight", tower.patch_size
     stored = (tower.net.hidden, tower.channels, tower.frames_per_patch, side, side)
     weights.copy(weight, f"{file}{PATCHES}", stored)
-    if tower.patch_bias:
+    if tower.biased_patches:
         weights.copy(f"{name}patch_embedding.bias", f"{file}patch_embed.proj.bias")
     if tower.positions:
         weights.copy(f"{name}position_embedding", f"{file}pos_embed.weight")

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from mimokit.architecture.encoders import VisionEncoder
 from mimokit.architecture.modules import EMBEDDING, OUTPUT_LAYER, LanguageModel, Projector
 from mimokit.architecture.tensor_cut import Shape, Span
-from mimokit.architecture.tensor_rows import ModuleTensor, Norm
+from mimokit.architecture.tensor_rows import ModuleTensor
 from mimokit.architecture.transformer import Transformer
+from mimokit.config.meaning import Normalization
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +330,7 @@ def _add_embeddings(weights: WeightTensors, tower: VisionEncoder, file: str, nam
     width, patch = tower.net.hidden, tower.patch_size
     weight = "patch_embedding.weight"
     weights.copy(f"{name}{weight}", f"{file}{weight}", (width, tower.channels, patch, patch))
-    if tower.patch_bias:
+    if tower.biased_patches:
         weights.copy(f"{name}patch_embedding.bias", f"{file}patch_embedding.bias")
     if tower.class_token:
         weights.copy(f"{name}class_token", f"{file}class_embedding", (width,))
@@ -343,9 +344,9 @@ def add_pairs(weights: WeightTensors, names: Mapping[str, str], bias: bool = Tru
             weights.copy(f"{name}.{kind}", f"{tensor}.{kind}")
 
 
-def add_norm(weights: WeightTensors, kind: Norm, name: str, tensor: str) -> None:
+def add_norm(weights: WeightTensors, kind: Normalization, name: str, tensor: str) -> None:
     """Add weight and, of a LayerNorm, bias of a norm: Megatron's name, then that in the file."""
-    for part in _kinds(kind == "layer"):
+    for part in _kinds(kind == "LayerNorm"):
         weights.copy(f"{name}.{part}", f"{tensor}.{part}")
 
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 
-from mimokit.architecture.config_fields import MEGATRON_TOP_K
 from mimokit.axes import MEGATRON_FIELDS, Axis
 from mimokit.config import ModuleArchitecture
 from mimokit.engine.device import rank_device
@@ -50,8 +49,8 @@ def expert_options(network: ModuleArchitecture, execution: ModuleExecution) -> d
         return {}
     return {
         "num_moe_experts": network.num_moe_experts,
-        "moe_router_topk": network.moe_router_topk or MEGATRON_TOP_K,
-        "moe_ffn_hidden_size": network.expert_size,
+        "moe_router_topk": network.top_k,
+        "moe_ffn_hidden_size": network.expert_ffn,
         "moe_shared_expert_intermediate_size": network.moe_shared_expert_intermediate_size,
         "moe_shared_expert_gate": bool(network.moe_shared_expert_gate),
         "moe_router_dtype": "fp32",
@@ -69,7 +68,7 @@ def expert_options(network: ModuleArchitecture, execution: ModuleExecution) -> d
 
 def _scores(network: ModuleArchitecture) -> dict[str, Any]:
     if not network.moe_router_enable_expert_bias:
-        return {"moe_router_pre_softmax": network.scores_before_choice}
+        return {"moe_router_pre_softmax": network.pre_softmax}
     rate = network.moe_router_bias_update_rate
     return {
         "moe_router_enable_expert_bias": True,

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from mimokit.architecture.modules import ROTARY_BASE
 from mimokit.config import ModuleArchitecture, RopeScaling
 from mimokit.engine.megatron import (
     AttnMaskType,
@@ -96,7 +95,7 @@ def latent_options(network: ModuleArchitecture) -> dict[str, Any]:
         "qk_head_dim": network.qk_head_dim,
         "qk_pos_emb_head_dim": network.qk_pos_emb_head_dim,
         "v_head_dim": network.v_head_dim,
-        "rotary_base": network.rotary_base or ROTARY_BASE,
+        "rotary_base": network.rope_theta,
         **_scaling(network.rope_scaling),
     }
 

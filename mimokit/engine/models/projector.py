@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from mimokit.config import MimoParallelismConfig, ModuleArchitecture, ProjectorArchitecture
-from mimokit.config.layer_architecture import Normalization
+from mimokit.config.meaning import Normalization
 from mimokit.engine.megatron import (
     ColumnParallelLinear,
     MegatronModule,
@@ -59,7 +59,7 @@ def _matrices(
     width: int,
 ) -> dict[str, Any]:
     receiver, inside = build.joined, stated.hidden_sizes
-    inside = [receiver.feed_forward_size] if inside is None else inside
+    inside = [receiver.ffn] if inside is None else inside
     plain = len(inside) == 1 and normalization is None
     network = ModuleArchitecture(
         num_layers=receiver.num_layers,

@@ -11,11 +11,9 @@ from typing import Any
 
 import torch
 
-from mimokit.architecture.modules import ROTARY_BASE
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.parameters_on_rank import stage_spans
 from mimokit.architecture.tensor_cut import Span
-from mimokit.architecture.transformer import EPSILON, INIT_STD
 from mimokit.config import MimoParallelismConfig, ModuleArchitecture
 from mimokit.config.layer_architecture import windowed_layers
 from mimokit.config.runtime import FP8
@@ -164,9 +162,9 @@ def transformer_config(
         config = kind(
             num_layers=architecture.num_layers,
             hidden_size=architecture.hidden_size,
-            ffn_hidden_size=architecture.feed_forward_size,
+            ffn_hidden_size=architecture.ffn,
             num_attention_heads=architecture.num_attention_heads,
-            num_query_groups=architecture.num_query_groups or architecture.num_attention_heads,
+            num_query_groups=architecture.kv_heads,
             kv_channels=architecture.head_dim,
             tensor_model_parallel_size=execution.tensor_parallel,
             pipeline_model_parallel_size=execution.pipeline_parallel,
@@ -183,8 +181,8 @@ def transformer_config(
             fp16=execution.weights == "fp16",
             params_dtype=DTYPES[execution.weights],
             pipeline_dtype=DTYPES[execution.weights],
-            hidden_dropout=architecture.hidden_dropout or 0.0,
-            attention_dropout=architecture.attention_dropout or 0.0,
+            hidden_dropout=architecture.dropout,
+            attention_dropout=architecture.score_dropout,
             **_RECOMPUTED[execution.recompute],
             **{**_layer_options(architecture), **(latent_options(architecture) if latent else {})},
             **expert_options(architecture, execution),
@@ -198,8 +196,8 @@ def transformer_config(
 
 def rotary_positions(architecture: ModuleArchitecture) -> RotaryPositions:
     """Return how the heads of a module turn with positions, if these are rotary."""
-    base = architecture.rotary_base or ROTARY_BASE
-    return RotaryPositions(base, architecture.rope_scaling, architecture.seq_length)
+    theta, scaling = architecture.rope_theta, architecture.rope_scaling
+    return RotaryPositions(theta, scaling, architecture.seq_length)
 
 
 def _grow(config: TransformerConfig, growth: float) -> None:
@@ -234,7 +232,7 @@ def _windows(architecture: ModuleArchitecture) -> dict[str, Any]:
     if architecture.window_size is None or architecture.window_size >= architecture.seq_length:
         return {}
     layers = architecture.num_layers
-    windowed = windowed_layers(layers, architecture.full_attention_layers)
+    windowed = windowed_layers(layers, architecture.unwindowed)
     return {
         "window_size": (architecture.window_size - 1, 0),
         "window_attn_skip_freq": [int(number in windowed) for number in range(1, layers + 1)],
@@ -242,16 +240,15 @@ def _windows(architecture: ModuleArchitecture) -> dict[str, Any]:
 
 
 def _layer_options(architecture: ModuleArchitecture) -> dict[str, Any]:
-    qkv, _, inside = architecture.has_biases
     options: dict[str, Any] = {
-        "normalization": architecture.normalization or "LayerNorm",
-        "layernorm_epsilon": architecture.layernorm_epsilon or EPSILON,
-        "gated_linear_unit": bool(architecture.gated_linear_unit),
+        "normalization": architecture.norm,
+        "layernorm_epsilon": architecture.epsilon,
+        "gated_linear_unit": architecture.gated,
         "activation_func": ACTIVATIONS[architecture.activation],
-        "add_bias_linear": inside,
-        "add_qkv_bias": qkv,
-        "qk_layernorm": bool(architecture.qk_layernorm),
-        "init_method_std": architecture.init_std or INIT_STD,
+        "add_bias_linear": architecture.ffn_bias,
+        "add_qkv_bias": architecture.qkv_bias,
+        "qk_layernorm": architecture.qk_norm,
+        "init_method_std": architecture.matrix_std,
     }
     if architecture.init_method == "xavier":
         drawn = torch.nn.init.xavier_uniform_
@@ -276,11 +273,10 @@ def layer_spec(build: ModuleBuild, mask_type: AttnMaskType) -> ModuleSpec:
     else:
         _describe_attention(spec.submodules.self_attention, build, mask_type)
     parts = spec.submodules.self_attention.submodules
-    _, output, inside = architecture.has_biases
-    if output != inside:
-        parts.linear_proj = _with_bias(parts.linear_proj, output)
+    if architecture.output_bias != architecture.ffn_bias:
+        parts.linear_proj = _with_bias(parts.linear_proj, architecture.output_bias)
     spec = seeded(spec, build.seed)
-    spec.params["further"] = architecture.mtp_num_layers or 0
+    spec.params["further"] = architecture.next_token_layers
     if architecture.num_moe_experts is not None:
         spec.params["experts"] = experts_spec(architecture)
         spec.params["dense_layers"] = architecture.dense_layers
@@ -297,10 +293,9 @@ def _describe_attention(attention: ModuleSpec, build: ModuleBuild, mask_type: At
     if build.fused_attention or not execution.keeps_scores(architecture, is_causal):
         own = bool(architecture.attention_dropout) or architecture.window_size is not None
         parts.core_attention = _core_attention(execution, mask_type, own)
-    qkv, _, inside = architecture.has_biases
-    if qkv != inside and not qkv:
-        parts.linear_qkv = _with_bias(parts.linear_qkv, qkv)
-    elif qkv and architecture.add_key_bias is False:
+    if architecture.ffn_bias and not architecture.qkv_bias:
+        parts.linear_qkv = _with_bias(parts.linear_qkv, False)
+    elif architecture.qkv_bias and not architecture.key_bias:
         parts.linear_qkv = LinearWithoutKeyBias
 
 

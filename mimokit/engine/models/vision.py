@@ -240,7 +240,7 @@ def _parameters(architecture: ModuleArchitecture) -> dict[str, Any]:
         "rotary": replace(
             rotary_positions(architecture), length=max(geometry.rows, geometry.columns)
         ),
-        "patch_bias": architecture.patch_bias is not False,
+        "patch_bias": architecture.biased_patches,
         "window": math.isqrt(window) if window < geometry.patches else 0,
     }
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from mimokit.architecture.config_fields import MEGATRON_TOP_K
 from mimokit.config import MimoParallelismConfig
 from mimokit.engine.models.experts import LayoutFreeRouter, routers_of
 from mimokit.engine.pipeline.model import RankModel
@@ -45,10 +44,10 @@ class ExpertLoads:
         modules, self._encoders = model.modules(), frozenset(config.encoder_module_names)
         self._mixtures = {
             name: _Mixture(
-                network.num_layers + (network.mtp_num_layers or 0),
+                network.num_layers + network.next_token_layers,
                 network.dense_layers,
                 network.num_moe_experts,
-                network.moe_router_topk or MEGATRON_TOP_K,
+                network.top_k,
                 routers_of(modules[name].module) if name in modules else {},
             )
             for name, network in config.module_architectures.items()

@@ -122,7 +122,7 @@ class Layers:
     def norm(self, hidden: torch.Tensor, name: str) -> torch.Tensor:
         """Return RMSNorm or LayerNorm; the former computes in fp32."""
         weight, epsilon = self.parameters[f"{name}.weight"], self.functions.epsilon
-        if self.net.norm == "layer":
+        if self.net.norm == "LayerNorm":
             bias = self.parameters[f"{name}.bias"]
             return F.layer_norm(hidden, weight.shape, weight, bias, epsilon)
         if hidden.dtype == torch.float32:
