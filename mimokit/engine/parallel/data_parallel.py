@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -28,7 +29,7 @@ from mimokit.engine.parallel.full_shards import (
 )
 from mimokit.engine.parallel.gradient_order import GradientOrder
 from mimokit.engine.parallel.main_weights import reduced_buckets, shard_states, state_shard
-from mimokit.engine.parallel.marks import is_cut, is_expert, is_tied_copy
+from mimokit.engine.parallel.marks import is_cut, is_expert, is_of_slice, is_tied_copy
 from mimokit.engine.parallel.overlap import OverlappedReduction
 from mimokit.engine.parallel.sequence import sum_gradients_of_slices
 from mimokit.engine.part_times import UNTIMED, PartTimes
@@ -196,7 +197,11 @@ class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
 
     def sum_gradients_of_slices(self) -> None:
         """Add the gradients of all slices of a sequence. Collective over tensor-parallel ranks."""
-        sum_gradients_of_slices(self.module.parameters(), self.ownership.groups.tp)
+        sum_gradients_of_slices(self._of_slices, self.ownership.groups.tp)
+
+    @cached_property
+    def _of_slices(self) -> list[torch.nn.Parameter]:
+        return [parameter for parameter in self.module.parameters() if is_of_slice(parameter)]
 
     def sync_tied_embeddings(self) -> None:
         """Add the gradients of embeddings that pipeline stages share. Collective over these."""
@@ -206,10 +211,12 @@ class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
 
     def update_expert_biases(self) -> None:
         """Move the biases of experts by the tokens of the step. Collective over its ranks."""
-        for part in self.module.modules():
-            update = getattr(part, "update_expert_bias", None)
-            if update is not None:
-                update()
+        for part in self._with_biases:
+            part.update_expert_bias()
+
+    @cached_property
+    def _with_biases(self) -> list[Any]:
+        return [part for part in self.module.modules() if hasattr(part, "update_expert_bias")]
 
     def _make_backward_post_hook(self, param: torch.nn.Parameter) -> Callable[..., None]:
         """Return Megatron's hook, which this object keeps and C++ does not.
