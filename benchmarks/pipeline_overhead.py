@@ -16,6 +16,7 @@ import torch
 from benchmarks.table import show
 from mimokit.cluster import EngineCluster
 from mimokit.engine.pipeline.base_stage import PipelineStage, StageInput, StageOutput
+from mimokit.engine.ragged import Ragged
 from mimokit.planning.pipeline import PipelinePlan
 from mimokit.planning.schedule import plan_schedule, simulate, stage_graph
 
@@ -53,11 +54,12 @@ class Sleeping(PipelineStage):
         self._times = forward, backward
 
     def forward(self, given: StageInput) -> StageOutput:
-        hidden = next(iter(given.hidden.values()), torch.ones(4, requires_grad=True))
-        return StageOutput(sleep(hidden, *self._times), [])
+        first = Ragged(torch.ones(4, requires_grad=True))
+        received = next(iter(given.received.values()), first)
+        return StageOutput(sleep(received.tensor, *self._times))
 
-    def infer(self, given: Mapping[int, Any]) -> tuple[torch.Tensor, ...]:
-        return ()
+    def infer(self, given: Mapping[int, Any]) -> Ragged:
+        raise NotImplementedError
 
     def loss(self, output: StageOutput, batch: Any) -> tuple[torch.Tensor, int] | None:
         return (output.tensor.sum(), 4) if self.last else None

@@ -84,6 +84,7 @@ def _microbatch(state: Any, modules: Any) -> float:
     from mimokit.engine.data.check import check_keys
     from mimokit.engine.device import rank_device
     from mimokit.engine.pipeline.base_stage import StageInput
+    from mimokit.engine.ragged import Ragged
 
     model = state.model
     ((edge,),) = [model.program.graph.incoming[i] for i in model.stages if i == max(model.stages)]
@@ -93,19 +94,18 @@ def _microbatch(state: Any, modules: Any) -> float:
     check_tokens(batch, model.special_token_ids, model.tokens_per_item)
     loaded = LoadedBatch(model.plan, modules, to_device(batch, rank_device()))
     rows = loaded.rows_of_group(encoder.name, model.tokens_per_item)
-    output = encoder.forward(StageInput(loaded.of_module(encoder.name), {}, {}))
-    given = output.tensor.detach().requires_grad_()
-    crossed = model.bridges[encoder.name](given, rows)
+    output = encoder.forward(StageInput(loaded.of_module(encoder.name)))
+    left = output.tensor.detach().requires_grad_()
+    crossed = model.bridges[encoder.name](left, rows)
     taken = crossed.detach().requires_grad_()
     words = loaded.of_module(language.name)
-    counts = {edge.index: [loaded.rows_of(model.language_module_name, encoder.name, rows)]}
-    loss, tokens = language.loss(
-        language.forward(StageInput(words, {edge.index: taken}, counts)), words
-    )
+    samples = loaded.rows_of(model.language_module_name, encoder.name, rows)
+    given = StageInput(words, {edge.index: Ragged(taken, samples)})
+    loss, tokens = language.loss(language.forward(given), words)
     value = float(loss.detach())
     loss.backward()
     torch.autograd.backward(crossed, taken.grad)
-    torch.autograd.backward(output.tensor, given.grad)
+    torch.autograd.backward(output.tensor, left.grad)
     modules[language.name].num_tokens += tokens
     return value
 

@@ -102,8 +102,9 @@ def seconds_of_slowest(call: Call) -> float:
 def _ours(
     plan: DisjointBridge, samples: dict[int, tuple[int, int]], rows: torch.Tensor
 ) -> tuple[dict[str, tuple[Call, Call]], Any]:
-    from mimokit.engine.pipeline.messages import Mailbox, StageMessage
+    from mimokit.engine.pipeline.messages import Mailbox
     from mimokit.engine.pipeline.routes import RouteCommunicator
+    from mimokit.engine.ragged import Ragged
 
     mailbox = Mailbox(torch.device("cpu"))
     flat, counts = rows.flatten(0, 1), [rows.shape[1]] * len(rows)
@@ -114,7 +115,7 @@ def _ours(
         ends = RouteCommunicator(route, 0, direction, samples, samples, mailbox)  # type: ignore[arg-type]
 
         def send(ends: RouteCommunicator = ends) -> None:
-            ends.send(StageMessage([flat], [counts]), 0)
+            ends.send(Ragged(flat, counts), 0)
             mailbox.wait()
 
         calls[way] = (send, lambda ends=ends: ends.receive(0))

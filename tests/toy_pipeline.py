@@ -10,8 +10,9 @@ import torch
 import torch.distributed as dist
 
 from mimokit.engine.pipeline.base_stage import PipelineStage, StageInput, StageOutput
-from mimokit.engine.pipeline.messages import Mailbox, StageMessage
-from mimokit.engine.pipeline.packing import assemble, check_grids
+from mimokit.engine.pipeline.messages import Mailbox
+from mimokit.engine.pipeline.packing import assemble, checked_grids
+from mimokit.engine.ragged import Ragged
 from mimokit.planning.message_tags import Tag
 from mimokit.planning.pipeline import PipelinePlan
 from mimokit.planning.schedule import Action, StageEdge, plan_schedule, stage_graph
@@ -35,10 +36,10 @@ class Direct:
         slot = self.pipeline.slots.edges[edge.index].start
         return other, Tag(direction, edge.index, microbatch, slot)
 
-    def send(self, message: StageMessage, edge: StageEdge, microbatch: int, direction: int) -> None:
+    def send(self, message: Ragged, edge: StageEdge, microbatch: int, direction: int) -> None:
         self.mailbox.send_message(message, *self._place(edge, microbatch, direction))
 
-    def receive(self, edge: StageEdge, microbatch: int, direction: int) -> StageMessage:
+    def receive(self, edge: StageEdge, microbatch: int, direction: int) -> Ragged:
         return self.mailbox.receive_message(*self._place(edge, microbatch, direction))
 
     def wait(self) -> None:
@@ -74,15 +75,15 @@ class Toy(PipelineStage):
         super().__init__(name, first, last)
         self.weight = torch.tensor(weight, requires_grad=True)
 
-    def infer(self, given: Mapping[int, Any]) -> tuple[torch.Tensor, ...]:
-        return ()
+    def infer(self, given: Mapping[int, Any]) -> Ragged:
+        raise NotImplementedError
 
 
 class Head(Toy):
     def forward(self, given: StageInput) -> StageOutput:
         assert given.batch is not None
         rows = given.batch["rows"][self.name]
-        return StageOutput(rows * self.weight, [[len(rows)]])
+        return StageOutput(rows * self.weight, [len(rows)])
 
 
 class SeeingHead(Head):
@@ -90,8 +91,7 @@ class SeeingHead(Head):
 
     def forward(self, given: StageInput) -> StageOutput:
         seen = super().forward(given)
-        ((rows,),) = seen.counts
-        return replace(seen, counts=[[rows], [1]], integers=(torch.tensor([[1, 1, rows]]),))
+        return replace(seen, items=[1], sizes=torch.tensor([[1, 1, len(seen.tensor)]]))
 
 
 class Join(Toy):
@@ -101,22 +101,21 @@ class Join(Toy):
 
     def forward(self, given: StageInput) -> StageOutput:
         assert given.batch is not None
-        branches = {self.names[edge]: rows for edge, rows in given.hidden.items()}
-        for edge, integers in given.integers.items():
-            if integers:
-                rows, items = given.counts[edge]
-                check_grids(integers[0], items, rows, self.names[edge])
+        branches = {self.names[edge]: sent.tensor for edge, sent in given.received.items()}
+        for edge, sent in given.received.items():
+            if sent.sizes is not None:
+                checked_grids(sent, self.names[edge])
         words = branches.pop("text")
         packed = assemble(given.batch["input_ids"], SPECIAL, words, branches)
-        return StageOutput(packed.hidden * self.weight, [])
+        return StageOutput(packed.hidden * self.weight)
 
 
 class End(Toy):
     ends = True
 
     def forward(self, given: StageInput) -> StageOutput:
-        (hidden,) = given.hidden.values()
-        return StageOutput(hidden * self.weight, [])
+        (received,) = given.received.values()
+        return StageOutput(received.tensor * self.weight)
 
     def loss(self, output: StageOutput, batch: dict[str, Any]) -> tuple[torch.Tensor, int]:
         return (output.tensor * batch["target"]).sum(), output.tensor.numel()

@@ -50,13 +50,11 @@ def _zeros_to_itself(original: Any) -> Any:
 
 def _sent_by_factor(factor: float, original: Any) -> Any:
     """Send other numbers between stages of the language model, rows of encoders as they are."""
-    from mimokit.engine.pipeline.messages import StageMessage
 
     def send(self: Any, message: Any, edge: Any, microbatch: int, direction: int) -> None:
         stages = self.pipeline.graph.stages
         if stages[edge.source].module == stages[edge.destination].module:
-            hidden, *others = message.rows
-            message = StageMessage([factor * hidden, *others], message.counts)
+            message = replace(message, tensor=factor * message.tensor)
         original(self, message, edge, microbatch, direction)
 
     return send
@@ -64,11 +62,10 @@ def _sent_by_factor(factor: float, original: Any) -> Any:
 
 def _nothing_from_behind(original: Any) -> Any:
     """Let the language model go back from its own loss alone."""
-    from mimokit.engine.pipeline.messages import StageMessage
 
     def send(self: Any, message: Any, edge: Any, microbatch: int, direction: int) -> None:
         if direction and self.pipeline.graph.stages[edge.source].module == "language_module":
-            message = StageMessage([0 * rows for rows in message.rows], message.counts)
+            message = replace(message, tensor=0 * message.tensor)
         original(self, message, edge, microbatch, direction)
 
     return send
@@ -78,8 +75,8 @@ def _grids_turned(original: Any) -> Any:
     """Let grids arrive with rows and columns exchanged."""
 
     def take(self: Any, microbatch: int, edge: Any, message: Any) -> None:
-        if len(message.rows) == 2:  # rows and grids
-            message.rows[1] = message.rows[1][:, [0, 2, 1]]
+        if message.samples is not None and message.sizes is not None:  # rows and grids
+            message = replace(message, sizes=message.sizes[:, [0, 2, 1]])
         original(self, microbatch, edge, message)
 
     return take

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -274,11 +275,8 @@ def test_tensors_that_are_no_longer_kept_are_named_so(cluster):
 
 
 def _rows_reversed(original):
-    from mimokit.engine.pipeline.messages import StageMessage
-
     def send(self, message, *crossing):
-        rows = [one.flip(0) for one in message.rows]
-        original(self, StageMessage(rows, message.counts), *crossing)
+        original(self, replace(message, tensor=message.tensor.flip(0)), *crossing)
 
     return send
 

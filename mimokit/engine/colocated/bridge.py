@@ -22,6 +22,7 @@ from mimokit.engine.data.batch import ITEMS, Batch, rows_per_sample, slice_modal
 from mimokit.engine.device import group_timeout, rank_device
 from mimokit.engine.models.encoder import Encoder
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
+from mimokit.engine.ragged import Ragged
 from mimokit.planning.types import ColocatedBridge, LayoutPlan
 from mimokit.units import counted
 
@@ -174,15 +175,15 @@ class ColocatedBridgeCommunicator(ReplicaCheck):
             return list(rows)
         return list(rows[slice(*self.plan.slices[dist.get_rank()])])
 
-    def move_items(
-        self, numbers: Sequence[int], grids: torch.Tensor
-    ) -> tuple[list[int], torch.Tensor]:
-        """Return items per sample and grids of the destination's samples. Collective, as a call.
+    def move_items(self, encoded: Ragged) -> tuple[list[int], torch.Tensor]:
+        """Return items and their sizes of the destination's samples. Collective, as a call.
 
         Args:
-            numbers: items of the source's samples on this rank.
-            grids: [items, 3], see `Encoder.token_grids`.
+            encoded: items and their sizes of the source's samples on this rank.
         """
+        numbers, grids = encoded.items, encoded.sizes
+        assert numbers is not None
+        assert grids is not None
         whole = self.rows_of_group(numbers)
         if self.plan.direction == "fan_in":
             assert self._group is not None

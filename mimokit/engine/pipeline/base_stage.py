@@ -10,7 +10,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TypeAlias
 
 import torch
 
@@ -20,9 +19,7 @@ from mimokit.engine.models.rng import mask_rows, random_state_of
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.full_shards import dtype_computed_in
 from mimokit.engine.parallel.row import SampleRow
-
-Shapes: TypeAlias = tuple[torch.Tensor, ...]
-"""Tensors on the device "meta", in the order of their slots."""
+from mimokit.engine.ragged import Ragged
 
 
 class ShapeMismatchError(ValueError):
@@ -34,13 +31,13 @@ def meta_like(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     return torch.empty(shape, dtype=dtype, device="meta")
 
 
-def hidden_of(shapes: Shapes, width: int, dtype: torch.dtype, taker: str) -> torch.Tensor:
+def hidden_of(sent: Ragged, width: int, dtype: torch.dtype, taker: str) -> torch.Tensor:
     """Return the hidden states or rows of a message after checking that the stage accepts them.
 
     Raises:
         ShapeMismatchError: their width or type is different.
     """
-    hidden = shapes[0]
+    hidden = sent.tensor
     if hidden.shape[-1] != width or hidden.dtype != dtype:
         wanted = (*hidden.shape[:-1], width)
         raise ShapeMismatchError(
@@ -60,39 +57,27 @@ class StageInput:
 
     Attributes:
         batch: the batch that this rank read; None on a stage that reads no data.
-        hidden: edge -> the tensor received over it, a leaf whose gradient is sent back.
-        counts: edge -> numbers per sample received over it: items or rows, and for rows with
-            sizes also images.
-        integers: edge -> sizes or positions received over it.
+        received: edge -> what came over it; its tensor is a leaf whose gradient is sent back.
         step: optimizer steps before this one; None where no schedule runs the stage.
         microbatch: of the step.
     """
 
     batch: Batch | None
-    hidden: dict[int, torch.Tensor]
-    counts: dict[int, list[list[int]]]
-    integers: dict[int, tuple[torch.Tensor, ...]] = field(default_factory=dict)
+    received: dict[int, Ragged] = field(default_factory=dict)
     step: int | None = None
     microbatch: int = 0
 
 
-@dataclass
-class StageOutput:
-    """The outputs of a stage.
+@dataclass(frozen=True)
+class StageOutput(Ragged):
+    """The outputs of a stage: what the next one takes; where none follows, the tensor is logits.
 
     Attributes:
-        tensor: hidden states or rows; logits where no stage follows.
-        counts: numbers per sample: items or rows, and images where rows have sizes. Between
-            stages of the language model there are none: its samples have equal lengths.
-        integers: sizes or positions that the next stage needs, int64.
         logits: [samples, tokens of this rank, vocabulary / TP], on a stage that computes a loss.
         row: in which samples are; logits are [1, places of this rank, vocabulary / TP] then.
         further: logits of tokens further on, likewise, one for each layer that predicts them.
     """
 
-    tensor: torch.Tensor
-    counts: list[list[int]]
-    integers: tuple[torch.Tensor, ...] = ()
     logits: torch.Tensor | None = None
     row: SampleRow | None = None
     further: Sequence[torch.Tensor] = ()
@@ -132,8 +117,8 @@ class PipelineStage(ABC):
         """Compute a micro-batch."""
 
     @abstractmethod
-    def infer(self, given: Mapping[int, Shapes]) -> Shapes:
-        """Return the shapes and types of its outputs for those received over each edge.
+    def infer(self, given: Mapping[int, Ragged]) -> Ragged:
+        """Return the shapes and types of its outputs for those received over each edge, on "meta".
 
         Raises:
             ValueError: the stage does not accept one of the inputs.

@@ -13,9 +13,10 @@ from mimokit.config.rules.message_tags import too_many
 from mimokit.engine.colocated.checks import ReplicaCheck
 from mimokit.engine.device import group_timeout, rank_device
 from mimokit.engine.megatron import HyperCommGrid
-from mimokit.engine.pipeline.base_stage import PipelineStage, ShapeMismatchError, Shapes
-from mimokit.engine.pipeline.messages import Mailbox, StageMessage, decode_header, room_for_header
+from mimokit.engine.pipeline.base_stage import PipelineStage, ShapeMismatchError
+from mimokit.engine.pipeline.messages import Mailbox, described, room_for_header
 from mimokit.engine.pipeline.routes import RouteCommunicator
+from mimokit.engine.ragged import Ragged
 from mimokit.planning.message_order import Channel, channels, check_messages
 from mimokit.planning.message_tags import Tag
 from mimokit.planning.schedule import StageEdge
@@ -81,10 +82,8 @@ class MultiModulePipelineCommunicator:
         """The order in which stages work."""
         return self._plan.program
 
-    def send(
-        self, message: StageMessage, edge: StageEdge, microbatch: int, direction: Direction
-    ) -> None:
-        """Start sending a message and return; over a bridge each tensor of rows has its counts."""
+    def send(self, message: Ragged, edge: StageEdge, microbatch: int, direction: Direction) -> None:
+        """Start sending a message and return."""
         route = self._routes.get((edge.index, direction))
         if route is not None:
             route.send(message, microbatch)
@@ -92,7 +91,7 @@ class MultiModulePipelineCommunicator:
         peer = self.pipeline.peer(self._rank, edge)
         self.mailbox.send_message(message, peer, self._tag(edge, microbatch, direction))
 
-    def receive(self, edge: StageEdge, microbatch: int, direction: Direction) -> StageMessage:
+    def receive(self, edge: StageEdge, microbatch: int, direction: Direction) -> Ragged:
         """Wait for a message and return it as it was passed to `send`."""
         route = self._routes.get((edge.index, direction))
         if route is not None:
@@ -104,7 +103,7 @@ class MultiModulePipelineCommunicator:
         """Wait until all sent messages have arrived."""
         self.mailbox.wait()
 
-    def agree(self, stages: Mapping[int, PipelineStage]) -> dict[int, Shapes]:
+    def agree(self, stages: Mapping[int, PipelineStage]) -> dict[int, Ragged]:
         """Agree on shapes and types over the whole graph before any message is sent. Collective.
 
         The first rank of every stage receives the shapes of the stages before it and broadcasts
@@ -113,13 +112,13 @@ class MultiModulePipelineCommunicator:
         Raises:
             ShapeMismatchError: two stages disagree with each other or with the planned slots.
         """
-        agreed: dict[int, Shapes] = {}
+        agreed: dict[int, Ragged] = {}
         for index in sorted(stages):
             agreed[index] = self._agree(index, stages[index], agreed)
         self.wait()  # not before: a stage of this rank may be what another rank waits for
         return agreed
 
-    def _agree(self, index: int, stage: PipelineStage, agreed: Mapping[int, Shapes]) -> Shapes:
+    def _agree(self, index: int, stage: PipelineStage, agreed: Mapping[int, Ragged]) -> Ragged:
         incoming = self.pipeline.graph.incoming[index]
         given = {
             edge.index: agreed[edge.source] if edge.source in agreed else self._shapes_of(edge)
@@ -131,11 +130,11 @@ class MultiModulePipelineCommunicator:
         for edge in self.pipeline.graph.outgoing[index]:
             if self._rank == self._leader(index) and edge.destination not in self.stages:
                 leader, tag = self._leader(edge.destination), self._tag(edge, 0, 0)
-                rows, *others = shapes
-                self.mailbox.send_shapes((stage.part_for(edge.index, rows), *others), leader, tag)
+                sent = shapes.carrying(stage.part_for(edge.index, shapes.tensor))
+                self.mailbox.send_shapes(sent, leader, tag)
         return shapes
 
-    def _shapes_of(self, edge: StageEdge) -> Shapes:
+    def _shapes_of(self, edge: StageEdge) -> Ragged:
         header = room_for_header()
         leader = self._leader(edge.destination)
         if self._rank == leader:
@@ -144,13 +143,13 @@ class MultiModulePipelineCommunicator:
         group = self._groups[self.pipeline.graph.stages[edge.destination].module]
         if group.size() > 1:
             dist.broadcast(header, leader, group=group)
-        return tuple(decode_header(header, torch.device("meta")))
+        return described(header)
 
-    def _check_slots(self, edge: StageEdge, shapes: Shapes) -> None:
-        planned = len(self.pipeline.slots.edges[edge.index]) - 1
-        if len(shapes) != planned:
+    def _check_slots(self, edge: StageEdge, shapes: Ragged) -> None:
+        planned, sent = len(self.pipeline.slots.edges[edge.index]) - 1, len(shapes.known)
+        if sent != planned:
             raise ShapeMismatchError(
-                f"{edge.modality!r} is to send {counted(len(shapes), 'tensor')} to stage "
+                f"{edge.modality!r} is to send {counted(sent, 'tensor')} to stage "
                 f"{edge.destination}, but the plan has {counted(planned, 'slot')} for them."
             )
 

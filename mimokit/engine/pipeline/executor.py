@@ -17,9 +17,9 @@ from mimokit.engine.data.check import check_keys
 from mimokit.engine.device import rank_device
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.pipeline.communicator import MultiModulePipelineCommunicator
-from mimokit.engine.pipeline.messages import StageMessage
 from mimokit.engine.pipeline.microbatches import Microbatch, PipelineStageMultimodality
 from mimokit.engine.pipeline.model import RankModel
+from mimokit.engine.ragged import Ragged
 from mimokit.engine.steps import Step, StepGenerator
 from mimokit.planning.schedule import Action, StageEdge
 from mimokit.step_kinds import BRIDGES, COMPUTATIONS, StepKind
@@ -286,12 +286,11 @@ class StageExecutor:
         # parallel language model all reduce in the backward, or none does.
         language_input = bridge_output.detach()
         receiver = self._stages[edge.destination]
-        counts = [loaded.rows_of(receiver.stage.name, name, rows)]
-        message = StageMessage([language_input], counts)
+        items = sizes = None
         if name in self.model.program.with_grids:
-            items, grids = self.model.bridges[name].move_items(output.counts[1], output.integers[0])
-            message = StageMessage([language_input, grids], [*counts, items])
-        receiver.take(microbatch, edge, message)
+            items, sizes = self.model.bridges[name].move_items(output)
+        samples = loaded.rows_of(receiver.stage.name, name, rows)
+        receiver.take(microbatch, edge, Ragged(language_input, samples, items, sizes))
         self._boundaries.setdefault(microbatch, {})[name] = Boundary(
             output.tensor, bridge_input, bridge_output, language_input
         )
@@ -299,7 +298,7 @@ class StageExecutor:
     def _send_rows(self, edge: StageEdge, microbatch: int) -> None:
         output = self._stages[edge.source].in_flight[microbatch].output
         assert output is not None
-        message = StageMessage([output.tensor.detach(), *output.integers], output.counts)
+        message = output.carrying(output.tensor.detach())
         self._communicator.send(message, edge, microbatch, 0)
         receiver = self._stages.get(edge.destination)
         if receiver is not None:
@@ -314,8 +313,7 @@ class StageExecutor:
         output = stage.in_flight[microbatch].output
         assert output is not None
         rows = stage.stage.part_for(edge.index, output.tensor.detach())
-        message = StageMessage([rows, *output.integers], output.counts)
-        self._communicator.send(message, edge, microbatch, 0)
+        self._communicator.send(output.carrying(rows), edge, microbatch, 0)
 
     def _loss(self, action: Action) -> None:
         stage, microbatch = self._at(action)
@@ -338,7 +336,7 @@ class StageExecutor:
     def _receive_backward(self, action: Action) -> None:
         edge, microbatch = self._place(action)
         message, stage = self._communicator.receive(edge, microbatch, 1), self._at(action)[0]
-        stage.take_gradient(microbatch, stage.stage.whole_of(edge.index, message.rows[0]))
+        stage.take_gradient(microbatch, stage.stage.whole_of(edge.index, message.tensor))
 
     def _scatter(self, action: Action) -> None:
         edge, microbatch = self._place(action)
@@ -358,7 +356,7 @@ class StageExecutor:
         if edge.destination in self._stages:
             self._send_gradient(edge, microbatch)
         message = self._communicator.receive(edge, microbatch, 1)
-        self._stages[edge.source].take_gradient(microbatch, message.rows[0])
+        self._stages[edge.source].take_gradient(microbatch, message.tensor)
 
     def _backward(self, action: Action) -> None:
         stage, microbatch = self._at(action)
@@ -374,8 +372,13 @@ class StageExecutor:
     def _send_gradient(self, edge: StageEdge, microbatch: int) -> None:
         stage = self._stages[edge.destination]
         gradient = stage.gradient(microbatch, edge)
-        counts = stage.in_flight[microbatch].given.counts[edge.index]
-        self._communicator.send(StageMessage([gradient], counts[:1]), edge, microbatch, 1)
+        received = stage.in_flight[microbatch].given.received[edge.index]
+        sender = self.model.program.graph.stages[edge.source].module
+        if sender == stage.stage.name:
+            message = Ragged(gradient, items=received.items)
+        else:
+            message = Ragged(gradient, received.samples)
+        self._communicator.send(message, edge, microbatch, 1)
 
     @property
     def _communicator(self) -> MultiModulePipelineCommunicator:

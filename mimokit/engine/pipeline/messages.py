@@ -10,12 +10,13 @@ device of the rank is. On a GPU every look at them would wait for the work that 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 import torch.distributed as dist
 
 from mimokit.engine.part_times import UNTIMED, PartTimes, StepPart
+from mimokit.engine.ragged import FIELDS, ON_HOST, Ragged
 from mimokit.planning.message_order import Channel
 from mimokit.planning.message_tags import Tag
 
@@ -25,31 +26,18 @@ _MOST_TENSORS = 6
 _HEADER_SIZE = 2 + _MOST_TENSORS * (2 + _MOST_DIMENSIONS)
 
 
-@dataclass
-class StageMessage:
-    """The message of one stage to the next for one micro-batch.
-
-    Attributes:
-        rows: hidden states or rows, then the sizes or positions that belong to them.
-        counts: numbers per sample: rows or items, then the images whose sizes are among `rows`.
-    """
-
-    rows: list[torch.Tensor]
-    counts: list[list[int]] = field(default_factory=list)
-
-
-def encode_header(tensors: Sequence[torch.Tensor], counts: int = 0) -> torch.Tensor:
-    """Return [tensors, counts, then per tensor: type, dimensions, sizes], int64, of a fixed size.
+def encode_header(tensors: Sequence[torch.Tensor], fields: Sequence[str] = ()) -> torch.Tensor:
+    """Return [tensors, fields, then per tensor: type, dimensions, sizes], int64, of a fixed size.
 
     Args:
-        counts: number of tensors at the end that are counts of a `StageMessage`.
+        fields: of a `Ragged`, whose parts the tensors are.
 
     Raises:
         ValueError: if there are too many tensors or dimensions, or a type is unknown.
     """
     if len(tensors) > _MOST_TENSORS:
         raise ValueError(f"A message has at most {_MOST_TENSORS} tensors, not {len(tensors)}.")
-    values = [len(tensors), counts]
+    values = [len(tensors), sum(1 << FIELDS.index(name) for name in fields)]
     for tensor in tensors:
         if tensor.dim() > _MOST_DIMENSIONS or tensor.dtype not in _TYPES:
             raise ValueError(
@@ -73,6 +61,19 @@ def decode_header(header: torch.Tensor, device: torch.device) -> list[torch.Tens
     return tensors
 
 
+def fields_in(header: torch.Tensor) -> list[str]:
+    """Return the fields of a `Ragged` that a header names; none where it is of other tensors."""
+    return [name for bit, name in enumerate(FIELDS) if int(header[1]) >> bit & 1]
+
+
+def described(header: torch.Tensor) -> Ragged:
+    """Return a `Ragged` on "meta" with the types and shapes in a header; its numbers are 0."""
+    tensors = decode_header(header, torch.device("meta"))
+    named = dict(zip(fields_in(header), tensors, strict=True))
+    zeros = {name: torch.zeros_like(named[name], device="cpu") for name in ON_HOST if name in named}
+    return Ragged.of_parts(named | zeros)
+
+
 def room_for_header(ahead: int = 0) -> torch.Tensor:
     """Return a buffer for a header and the integers after it."""
     return torch.zeros(_HEADER_SIZE + ahead, dtype=torch.int64)
@@ -84,14 +85,14 @@ class SeenMessage:
 
     Attributes:
         sent: this rank sends it; False: this rank receives it.
-        counts: number of tensors at the end that are counts of a `StageMessage`.
+        fields: of a `Ragged`, whose parts the tensors are.
     """
 
     sent: bool
     peer: int
     tag: Tag
     tensors: tuple[torch.Tensor, ...]
-    counts: int = 0
+    fields: tuple[str, ...] = ()
 
 
 class Arriving:
@@ -113,9 +114,9 @@ class Arriving:
         return self._header[_HEADER_SIZE:]
 
     @property
-    def counts(self) -> int:
-        """Number of tensors at the end that are counts of a `StageMessage`."""
-        return int(self._header[1])
+    def fields(self) -> list[str]:
+        """Those of a `Ragged`, whose parts are being received."""
+        return fields_in(self._header)
 
     def described(self) -> list[torch.Tensor]:
         """Wait for the header; return tensors on "meta" with the types and shapes to receive."""
@@ -135,7 +136,7 @@ class Arriving:
         """Wait until all tensors have arrived, then call the listeners."""
         self._finish()
         self._mailbox.notify(
-            SeenMessage(False, self._rank, self._tag, tuple(self._tensors), self.counts)
+            SeenMessage(False, self._rank, self._tag, tuple(self._tensors), tuple(self.fields))
         )
 
     def _finish(self) -> None:
@@ -156,7 +157,7 @@ class Mailbox:
 
     Attributes:
         listeners: called with every message: before it is sent, or after it has arrived.
-        device: of the tensors that are received, but for headers and counts.
+        device: of the tensors that are received, but for headers and numbers for Python.
         noted: for debugging: a list that collects ("sent" or "received", other rank, tag) of every
             tensor; None collects nothing.
         times: of the wait for peers: until a header has arrived, and until sent messages are taken.
@@ -182,50 +183,51 @@ class Mailbox:
         rank: int,
         tag: Tag,
         ahead: torch.Tensor | None = None,
-        counts: int = 0,
+        fields: Sequence[str] = (),
     ) -> None:
         """Start sending a message and return.
 
         Args:
             ahead: int64 [n], on the CPU, sent in one piece with the header; the receiver must know
                 n.
-            counts: number of tensors at the end that are counts of a `StageMessage`, on the CPU.
+            fields: of a `Ragged`, whose parts the tensors are.
 
         Raises:
             ValueError: if the header cannot describe the message, or a field of the tag overflows.
         """
         first = [] if ahead is None else [ahead]
-        self.notify(SeenMessage(True, rank, tag, (*first, *tensors), counts))
-        header = torch.cat([encode_header(tensors, counts), *first])
+        self.notify(SeenMessage(True, rank, tag, (*first, *tensors), tuple(fields)))
+        header = torch.cat([encode_header(tensors, fields), *first])
         self._start_sending(header, rank, tag)
         for slot, tensor in enumerate(tensors, start=tag.slot + 1):
             sent = tensor.detach().contiguous()
             if sent.numel():
                 self._start_sending(sent, rank, replace(tag, slot=slot))
 
-    def send_message(self, message: StageMessage, rank: int, tag: Tag) -> None:
+    def send_message(self, message: Ragged, rank: int, tag: Tag) -> None:
         """Start sending the message of a stage and return."""
-        counts = [torch.tensor(numbers, dtype=torch.int64) for numbers in message.counts]
-        self.send([*message.rows, *counts], rank, tag, counts=len(counts))
+        parts = message.parts()
+        self.send(list(parts.values()), rank, tag, fields=list(parts))
 
-    def send_shapes(self, tensors: Sequence[torch.Tensor], rank: int, tag: Tag) -> None:
-        """Start sending types and shapes of tensors, which may be on "meta", and return."""
-        self._start_sending(encode_header(tensors), rank, tag)
+    def send_shapes(self, message: Ragged, rank: int, tag: Tag) -> None:
+        """Start sending types and shapes of a message, which may be on "meta", and return."""
+        parts = message.parts()
+        self._start_sending(encode_header(list(parts.values()), list(parts)), rank, tag)
 
     def receive(self, rank: int, tag: Tag) -> list[torch.Tensor]:
         """Wait for a message and return its tensors."""
         return self._taken(self.expect(rank, tag))
 
-    def receive_message(self, rank: int, tag: Tag) -> StageMessage:
+    def receive_message(self, rank: int, tag: Tag) -> Ragged:
         """Wait for the message of a stage."""
         arriving = self.expect(rank, tag)
         tensors = self._taken(arriving)
-        kept = len(tensors) - arriving.counts
-        return StageMessage(tensors[:kept], [counts.tolist() for counts in tensors[kept:]])
+        return Ragged.of_parts(dict(zip(arriving.fields, tensors, strict=True)))
 
     def _taken(self, arriving: Arriving) -> list[torch.Tensor]:
         expected = arriving.described()
-        kept = len(expected) - arriving.counts
+        on_host = sum(name in ON_HOST for name in arriving.fields)
+        kept = len(expected) - on_host  # which `FIELDS` has last
         places = [
             torch.empty_like(tensor, device=self.device if number < kept else "cpu")
             for number, tensor in enumerate(expected)

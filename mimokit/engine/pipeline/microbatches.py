@@ -20,7 +20,7 @@ from mimokit.engine.pipeline.base_stage import (
     StageInput,
     StageOutput,
 )
-from mimokit.engine.pipeline.messages import StageMessage
+from mimokit.engine.ragged import Ragged
 from mimokit.planning.pipeline import PipelinePlan
 from mimokit.planning.schedule import StageEdge
 from mimokit.units import counted
@@ -93,7 +93,7 @@ class PipelineStageMultimodality:
     def missing(self, microbatch: int) -> tuple[StageEdge, ...]:
         """Return the branches that have not arrived."""
         state = self._of(microbatch)
-        known = state.given.hidden.keys() | state.absent
+        known = state.given.received.keys() | state.absent
         return tuple(edge for edge in self.expects(microbatch) if edge.index not in known)
 
     def go_without(self, microbatch: int, edge: StageEdge) -> None:
@@ -104,24 +104,22 @@ class PipelineStageMultimodality:
         """Store the batch that this rank read."""
         self._of(microbatch).given.batch = batch
 
-    def take(self, microbatch: int, edge: StageEdge, message: StageMessage) -> None:
+    def take(self, microbatch: int, edge: StageEdge, message: Ragged) -> None:
         """Store a branch.
 
         Raises:
             ShapeMismatchError: its number of tensors differs from the planned slots.
         """
         planned = len(self._slots.edges[edge.index]) - 1
-        sent = len(message.rows) + len(message.counts)
+        sent = len(message.known)
         if sent != planned:
             raise ShapeMismatchError(
                 f"{edge.modality!r} sent {counted(sent, 'tensor')}, but the plan has "
                 f"{counted(planned, 'slot')} for them."
             )
-        given = self._of(microbatch).given
-        hidden, *integers = message.rows
         trained = bool(self._work.carry_backward[edge.index, microbatch])
-        given.hidden[edge.index] = hidden.requires_grad_(trained and torch.is_grad_enabled())
-        given.counts[edge.index], given.integers[edge.index] = message.counts, tuple(integers)
+        message.tensor.requires_grad_(trained and torch.is_grad_enabled())
+        self._of(microbatch).given.received[edge.index] = message
 
     def forward_one_chunk(self, microbatch: int) -> Microbatch:
         """Compute a micro-batch.
@@ -180,13 +178,13 @@ class PipelineStageMultimodality:
 
     def gradient(self, microbatch: int, edge: StageEdge) -> torch.Tensor:
         """Return the part of the gradient that belongs to a branch."""
-        branch = self._of(microbatch).given.hidden[edge.index]
+        branch = self._of(microbatch).given.received[edge.index].tensor
         if branch.grad is None:  # no output depends on it, as on a replica without items
             branch.grad = torch.zeros_like(branch)
         return branch.grad
 
     def _of(self, microbatch: int) -> Microbatch:
         if microbatch not in self.in_flight:
-            given = StageInput(None, {}, {}, step=self._step, microbatch=microbatch)
+            given = StageInput(None, step=self._step, microbatch=microbatch)
             self.in_flight[microbatch] = Microbatch(given)
         return self.in_flight[microbatch]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from mimokit.engine.models.transformer import causal_mask
+from mimokit.engine.ragged import Ragged
 from mimokit.units import counted
 
 
@@ -70,30 +71,34 @@ def _lay(hidden: torch.Tensor, places: torch.Tensor, rows: torch.Tensor, name: s
     return hidden.index_copy(0, index.to(hidden.device), wide.to(hidden.dtype))
 
 
-def check_grids(grids: torch.Tensor, items: Sequence[int], rows: Sequence[int], name: str) -> None:
-    """Compare the rows that a module sent with the sizes of its images, sample by sample.
+def checked_grids(sent: Ragged, name: str) -> torch.Tensor:
+    """Return the grids in tokens of the images that a module sent, which its rows fit.
 
-    Args:
-        grids: [images, 3]: frames, rows and columns of every image, in tokens.
-        items: images of every sample.
+    Returns:
+        [images, 3]: frames, rows and columns of every image.
 
     Raises:
         ValueError: the number of grids differs from that of images, or the images of a sample
             become another number of rows; the message names the first such sample.
     """
+    grids, items, rows = sent.sizes, sent.items, sent.samples
+    assert grids is not None
+    assert items is not None
+    assert rows is not None
     if len(grids) != sum(items):
         raise ValueError(
             f"Module {name!r} sent {len(grids)} grids for {counted(sum(items), 'image')}."
         )
     tokens: list[int] = grids.prod(dim=1).tolist()
-    for sample, (count, sent) in enumerate(zip(items, rows, strict=True)):
+    for sample, (count, of_sample) in enumerate(zip(items, rows, strict=True)):
         becoming, tokens = sum(tokens[:count]), tokens[count:]
-        if becoming != sent:
+        if becoming != of_sample:
             raise ValueError(
-                f"Module {name!r} sent {counted(sent, 'row')} for sample {sample}, but "
+                f"Module {name!r} sent {counted(of_sample, 'row')} for sample {sample}, but "
                 f"{becoming} are those of the grids of its {counted(count, 'image')}; they must "
                 "be equal."
             )
+    return grids
 
 
 def check_rows(input_ids: torch.Tensor, token: int, name: str, rows: Sequence[int]) -> None:

@@ -25,11 +25,11 @@ from mimokit.engine.pipeline.messages import (
     Arriving,
     Mailbox,
     SeenMessage,
-    StageMessage,
     decode_header,
     encode_header,
     room_for_header,
 )
+from mimokit.engine.ragged import Ragged
 from mimokit.planning.bridges.routes import (
     Route,
     RowRange,
@@ -108,28 +108,29 @@ class RouteCommunicator:
             if self._rank in members:
                 self._group, self._members = group, members
 
-    def send(self, message: StageMessage, microbatch: int) -> None:
+    def send(self, message: Ragged, microbatch: int) -> None:
         """Start sending the rows of this rank's samples that other ranks need.
 
         Args:
-            message: per kind, [rows, …] of this rank's samples, and the number of rows of each.
+            message: the rows of this rank's samples, and the sizes of their items.
 
         Raises:
             ReplicaMismatchError: other ranks have other rows of the same samples.
             ValueError: if rows and counts differ.
         """
         if self._replicas is not None:
-            self._replicas.check_if_due(message.rows[0])
+            self._replicas.check_if_due(message.tensor)
         if not self._outgoing:
             return
         own = self._sent[self._rank]
-        counts = torch.tensor(message.counts, dtype=torch.int64)
+        kinds, per_sample = message.kinds(self._kinds)
+        counts = torch.tensor(per_sample, dtype=torch.int64)
         for transfer, split in self._outgoing:
             samples = (transfer.start, transfer.stop)
             first, last = counted_samples(transfer.ends, self._sent, self._taken)
             sent = counts[:, first - own[0] : last - own[0]].flatten()
             pieces = []
-            for rows, numbers in zip(message.rows, message.counts, strict=True):
+            for rows, numbers in zip(kinds, per_sample, strict=True):
                 start, stop = row_range(samples, own, numbers, len(rows))
                 pieces.append(rows[start:stop])
             tag = self._tag(microbatch, split)
@@ -139,18 +140,15 @@ class RouteCommunicator:
                 self._mailbox.notify(SeenMessage(True, self._rank, tag, (sent, *pieces)))
                 self._kept[tag] = _KeptMessage(self._mailbox, self._rank, tag, sent, pieces)
 
-    def receive(self, microbatch: int) -> StageMessage:
-        """Wait for the rows of this rank's samples.
-
-        Returns:
-            Per kind: [rows, …], and the number of rows of each sample.
+    def receive(self, microbatch: int) -> Ragged:
+        """Wait for the rows of this rank's samples, and the sizes of their items.
 
         Raises:
             ValueError: two ranks send rows of different widths or types.
         """
         if not self._incoming:
             rows, counts = self._from_leader()
-            return StageMessage(rows, counts.tolist())
+            return Ragged.of_kinds(rows, counts.tolist())
         expected = [self._expect(transfer, split, microbatch) for transfer, split in self._incoming]
         described = [arriving.described() for arriving in expected]
         like = [_same_kind(parts) for parts in zip(*described, strict=True)]
@@ -170,7 +168,7 @@ class RouteCommunicator:
         for arriving in expected:
             arriving.wait()
         self._share(rows, counts)
-        return StageMessage(rows, per_sample)
+        return Ragged.of_kinds(rows, per_sample)
 
     def _spans(self, samples: SampleRange, per_sample: Sequence[Sequence[int]]) -> list[RowRange]:
         own = self._taken[self._rank]

@@ -51,17 +51,17 @@ from mimokit.engine.parallel.loss import (
     squared_errors,
     vocab_parallel_cross_entropy,
 )
-from mimokit.engine.parallel.row import SampleRow, bounds_of
+from mimokit.engine.parallel.row import SampleRow
 from mimokit.engine.pipeline.base_stage import (
     FurtherLoss,
     ModuleStage,
-    Shapes,
     StageInput,
     StageOutput,
     hidden_of,
     meta_like,
 )
-from mimokit.engine.pipeline.packing import Packed, assemble, check_grids, check_rows
+from mimokit.engine.pipeline.packing import Packed, assemble, check_rows, checked_grids
+from mimokit.engine.ragged import Ragged
 from mimokit.units import counted
 
 
@@ -102,23 +102,20 @@ class EncoderStage(ModuleStage):
         return row_width(self._part.input_projections[0])
 
     def _forward(self, given: StageInput) -> StageOutput:
-        if self.first and self.last:
-            rows, items, sizes = self._run_whole(given)
-        else:
-            run = self._run_part if self._encoder.shared is None else self._run_shared
-            output, items, sizes = run(given)
-            if not self.last:
-                return StageOutput(output, [items], () if sizes is None else (sizes,))
-            rows = output
-        counts = self._counts(items, sizes)
+        run = self._run_part if self._encoder.shared is None else self._run_shared
+        output = (self._run_whole if self.first and self.last else run)(given)
+        if not self.last:
+            return output
+        items, sizes = _items_of(output), output.sizes
+        samples = self._rows_of_samples(items, sizes)
         if not self._with_grids:
-            return StageOutput(rows, [counts])
+            return StageOutput(output.tensor, samples)
         if sizes is None:
-            sizes = rows.new_full((sum(items),), self._tokens_per_item, dtype=torch.int64)
-        return StageOutput(rows, [counts, items], (self._encoder.token_grids(sizes),))
+            sizes = output.tensor.new_full((sum(items),), self._tokens_per_item, dtype=torch.int64)
+        return StageOutput(output.tensor, samples, items, self._encoder.token_grids(sizes))
 
-    def _run_whole(self, given: StageInput) -> tuple[torch.Tensor, list[int], torch.Tensor | None]:
-        """Encode with the whole encoder; return rows, items per sample, sizes of items.
+    def _run_whole(self, given: StageInput) -> StageOutput:
+        """Encode with the whole encoder; return the rows of its items.
 
         An encoder that shares its items with other replicas also runs where this rank has none.
         """
@@ -127,36 +124,39 @@ class EncoderStage(ModuleStage):
             tensors = tensors or in_dtype(self._encoder.no_items(), self.dtype)
         elif tensors is None:
             rows = next(self.wrapped.parameters()).new_zeros(0, self._rows_width)
-            return rows, items, self._no_sizes()
-        sizes = None if self._kind.sizes is None else tensors.get(self._kind.sizes)
-        return self._project(self._encoder(**tensors)), items, sizes
+            return StageOutput(rows, items=items, sizes=self._no_sizes())
+        rows = self._project(self._encoder(**tensors))
+        return StageOutput(rows, items=items, sizes=self._sizes_in(tensors))
 
-    def _run_part(self, given: StageInput) -> tuple[torch.Tensor, list[int], torch.Tensor | None]:
-        hidden, items, sizes = self._take(given)
-        hidden = self._encoder.run_layers(hidden, sizes)
-        return self._rows(hidden, sizes) if self.last else hidden, items, sizes
+    def _run_part(self, given: StageInput) -> StageOutput:
+        taken = self._take(given)
+        hidden = self._encoder.run_layers(taken.tensor, taken.sizes)
+        output = self._rows(hidden, taken.sizes) if self.last else hidden
+        return StageOutput(output, items=taken.items, sizes=taken.sizes)
 
-    def _run_shared(self, given: StageInput) -> tuple[torch.Tensor, list[int], torch.Tensor | None]:
+    def _run_shared(self, given: StageInput) -> StageOutput:
         """Do the same on replicas that share their items; messages say those of the samples."""
         shared = self._encoder.shared
         assert shared is not None
         if self.first:
             items, inputs = self._inputs(given)
             inputs = inputs or in_dtype(self._encoder.no_items(), self.dtype)
-            sizes = None if self._kind.sizes is None else inputs.get(self._kind.sizes)
+            sizes = self._sizes_in(inputs)
             tensors = {name: value for name, value in inputs.items() if name != ITEM_TOKENS}
             here, context = shared.dispatch(**tensors)
             hidden = self._encoder.embed(**here)
         else:
-            hidden, items, sizes = self._take(given)
+            taken = self._take(given)
+            hidden, items, sizes = taken.tensor, _items_of(taken), taken.sizes
             context = shared.follow(sum(items), sizes)
         sizes_here = shared.sizes(context)
         with shared.computing(context):
             hidden = self._encoder.run_layers(hidden, sizes_here)
         if not self.last:
-            return hidden, items, sizes
+            return StageOutput(hidden, items=items, sizes=sizes)
         tokens = self._encoder.features(hidden, sizes_here)
-        return self._project(shared.give_back(context, tokens)), items, sizes
+        rows = self._project(shared.give_back(context, tokens))
+        return StageOutput(rows, items=items, sizes=sizes)
 
     def _rows(self, hidden: torch.Tensor, sizes: torch.Tensor | None) -> torch.Tensor:
         if not hidden.shape[1] and not self._encoder.shares_layers:
@@ -167,29 +167,36 @@ class EncoderStage(ModuleStage):
         rows: torch.Tensor = self._part.project_embeddings([features])
         return alike_on_contexts(rows, self.wrapped.ownership.groups.cp)
 
-    def _counts(self, items: list[int], sizes: torch.Tensor | None) -> list[int]:
+    def _sizes_in(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor | None:
+        return None if self._kind.sizes is None else inputs.get(self._kind.sizes)
+
+    def _rows_of_samples(self, items: list[int], sizes: torch.Tensor | None) -> list[int]:
         inputs: Batch = {ITEMS: torch.tensor(items, dtype=torch.int64)}
         if sizes is not None:
             inputs[self._kind.name] = {ITEM_TOKENS: self._encoder.token_grids(sizes).prod(1)}
         return rows_per_sample(inputs, len(items), self._tokens_per_item).tolist()
 
-    def _take(self, given: StageInput) -> tuple[torch.Tensor, list[int], torch.Tensor | None]:
-        """Return hidden states [positions, items, hidden], items per sample, sizes of items."""
+    def _take(self, given: StageInput) -> Ragged:
+        """Return hidden states [positions, items, hidden] of items and their sizes."""
         if not self.first:
-            ((edge, hidden),) = given.hidden.items()
-            return hidden, given.counts[edge][0], next(iter(given.integers.get(edge, ())), None)
+            (received,) = given.received.values()
+            return received
         items, inputs = self._inputs(given)
         if inputs is None and self._encoder.shares_items:
             inputs = in_dtype(self._encoder.no_items(), self.dtype)
         if inputs is None:
             width, parameter = self._encoder.config.hidden_size, next(self.wrapped.parameters())
-            return parameter.new_zeros(self._positions, 0, width), items, self._no_sizes()
-        sizes = None if self._kind.sizes is None else inputs.get(self._kind.sizes)
+            hidden = parameter.new_zeros(self._positions, 0, width)
+            return Ragged(hidden, items=items, sizes=self._no_sizes())
         tensors = {name: value for name, value in inputs.items() if name != ITEM_TOKENS}
-        return self._encoder.embed(**tensors), items, sizes
+        hidden = self._encoder.embed(**tensors)
+        return Ragged(hidden, items=items, sizes=self._sizes_in(inputs))
 
     def _items(self, given: StageInput) -> list[int]:
-        return self._inputs(given)[0] if self.first else next(iter(given.counts.values()))[0]
+        if self.first:
+            return self._inputs(given)[0]
+        (received,) = given.received.values()
+        return _items_of(received)
 
     def _inputs(self, given: StageInput) -> tuple[list[int], Mapping[str, torch.Tensor] | None]:
         assert given.batch is not None
@@ -211,20 +218,40 @@ class EncoderStage(ModuleStage):
     def _positions(self) -> int:
         return int(self._encoder.geometry.positions)
 
-    def infer(self, given: Mapping[int, Shapes]) -> Shapes:
+    def infer(self, given: Mapping[int, Ragged]) -> Ragged:
         """Return the shapes for one item."""
-        for shapes in given.values():
+        for sent in given.values():
             width = self._encoder.width_between(before=True)
-            hidden_of(shapes, width, self.dtype, self.name)
-        counts = meta_like((1,), torch.int64)
-        item = (1, *self._kind.size_shape)
-        sizes = () if self._kind.sizes is None else (meta_like(item, torch.int64),)
+            hidden_of(sent, width, self.dtype, self.name)
         if not self.last:
             positions = self._encoder.positions_between()
-            width = self._encoder.width_between(before=False)
-            return (meta_like((positions, 1, width), self.dtype), counts, *sizes)
-        extra = (meta_like((1, 3), torch.int64), counts) if self._with_grids else ()
-        return (meta_like((self._tokens_per_item, self._rows_width), self.dtype), counts, *extra)
+            hidden = meta_like(
+                (positions, 1, self._encoder.width_between(before=False)), self.dtype
+            )
+            item = (1, *self._kind.size_shape)
+            sizes = None if self._kind.sizes is None else meta_like(item, torch.int64)
+            return Ragged(hidden, items=[1], sizes=sizes)
+        return rows_inferred(
+            (self._tokens_per_item, self._rows_width), self.dtype, self._with_grids
+        )
+
+
+def _items_of(sent: Ragged) -> list[int]:
+    assert sent.items is not None, "stages of encoders tell each other the items of samples"
+    return sent.items
+
+
+def _samples_of(sent: Ragged) -> list[int]:
+    assert sent.samples is not None, "rows are counted by sample"
+    return sent.samples
+
+
+def rows_inferred(shape: tuple[int, int], dtype: torch.dtype, with_grids: bool) -> Ragged:
+    """Return the rows of one item on "meta"."""
+    rows, samples = meta_like(shape, dtype), [shape[0]]
+    if not with_grids:
+        return Ragged(rows, samples)
+    return Ragged(rows, samples, items=[1], sizes=meta_like((1, 3), torch.int64))
 
 
 class AdapterStage(EncoderStage):
@@ -251,22 +278,22 @@ class AdapterStage(EncoderStage):
         self._incoming = incoming
 
     def _inputs(self, given: StageInput) -> tuple[list[int], Mapping[str, torch.Tensor] | None]:
-        edges = [edge for edge in self._incoming if edge in given.hidden]
-        if not edges:  # nothing crosses without items
+        sent = [given.received[edge] for edge in self._incoming if edge in given.received]
+        if not sent:  # nothing crosses without items
             return [0] * len(self.samples(given.step or 0, given.microbatch)), None
-        counts, numbers = zip(*(given.counts[edge] for edge in edges), strict=True)
+        numbers = [_items_of(part) for part in sent]
         items = [sum(of_sample) for of_sample in zip(*numbers, strict=True)]
         if not sum(items):
             return items, None
-        rows = _joined([given.hidden[edge] for edge in edges], counts)
-        grids = _joined([given.integers[edge][0] for edge in edges], numbers)
+        rows = _joined([part.tensor for part in sent], [_samples_of(part) for part in sent])
+        grids = _joined([part.sizes for part in sent if part.sizes is not None], numbers)
         return items, {"rows": for_all_ranks(rows, self.wrapped.ownership.groups.cp), GRID: grids}
 
-    def infer(self, given: Mapping[int, Shapes]) -> Shapes:
+    def infer(self, given: Mapping[int, Ragged]) -> Ragged:
         """Return the shapes for one item."""
         if self.first:
-            for shapes in given.values():
-                hidden_of(shapes, self._encoder.input_size, self.dtype, self.name)
+            for sent in given.values():
+                hidden_of(sent, self._encoder.input_size, self.dtype, self.name)
         return super().infer({} if self.first else given)
 
 
@@ -308,11 +335,10 @@ class ImageDecoderStage(AdapterStage):
         items = self._reconstruction.items(given.batch)
         if not sum(items):
             return items, None
-        ((edge, hidden),) = given.hidden.items()
-        placed = self._reconstruction.places(given.batch)
-        counts = given.counts[edge][0]
-        taken = torch.cat([own[:count] for own, count in zip(placed, counts, strict=True)])
-        rows = for_all_ranks(hidden, self.wrapped.ownership.groups.cp)
+        (received,) = given.received.values()
+        placed = zip(self._reconstruction.places(given.batch), _samples_of(received), strict=True)
+        taken = torch.cat([own[:count] for own, count in placed])
+        rows = for_all_ranks(received.tensor, self.wrapped.ownership.groups.cp)
         each = self._reconstruction.rows_of_items(given.batch).to(taken.device)
         return items, {"rows": rows[taken], GRID: rows_alone(each)}
 
@@ -369,9 +395,9 @@ class ModalityStage(ModuleStage):
         counts = rows_per_sample(inputs, samples, self._tokens_per_item).tolist()
         rows = self._rows_of(inputs or {}, sum(counts))
         if self._grids is None:
-            return StageOutput(rows, [counts])
+            return StageOutput(rows, counts)
         items = [0] * samples if inputs is None else inputs[ITEMS].tolist()
-        return StageOutput(rows, [counts, items], (self._grids(inputs or {}, sum(items)),))
+        return StageOutput(rows, counts, items, self._grids(inputs or {}, sum(items)))
 
     def _rows_of(self, inputs: Mapping[str, Any], number: int) -> torch.Tensor:
         if not number:
@@ -401,11 +427,10 @@ class ModalityStage(ModuleStage):
             rows = modality(encoder_inputs=blank)[:0]
         return rows
 
-    def infer(self, given: Mapping[int, Shapes]) -> Shapes:
+    def infer(self, given: Mapping[int, Ragged]) -> Ragged:
         """Return the shapes for one item."""
-        rows, counts = (self._tokens_per_item, self._width), meta_like((1,), torch.int64)
-        grids = () if self._grids is None else (meta_like((1, 3), torch.int64), counts)
-        return meta_like(rows, self.dtype), counts, *grids
+        shape = self._tokens_per_item, self._width
+        return rows_inferred(shape, self.dtype, with_grids=self._grids is not None)
 
 
 def token_grids_of(network: ModuleArchitecture, inputs: Batch, items: int) -> torch.Tensor:
@@ -568,10 +593,10 @@ class LanguageStage(_LogitsStage):
                 # those of other replicas, too, which wait for this one in their backward pass.
                 combined = combined if combined.requires_grad else combined.requires_grad_()
         else:
-            ((edge, hidden),) = given.hidden.items()
-            self._part.set_input_tensor(hidden)
-            combined, mask = None, self._mask(hidden) if row is None else None
-            positions = given.integers[edge][0] if self._three_axes else None
+            (received,) = given.received.values()
+            self._part.set_input_tensor(received.tensor)
+            combined, mask = None, self._mask(received.tensor) if row is None else None
+            positions = received.positions
         options = {}
         if row is not None:
             options["packed_seq_params"] = row.params(next(self.wrapped.parameters()).device)
@@ -588,16 +613,15 @@ class LanguageStage(_LogitsStage):
                 **options,
             )
         if not self.last:
-            bounds = None if lengths is None else bounds_of(lengths).to(output.device)
-            return StageOutput(output, [], tuple(t for t in (positions, bounds) if t is not None))
+            return StageOutput(output, lengths, positions=positions)
         if not self._feeds:
-            return StageOutput(output, [], logits=output, row=row, further=further)
+            return StageOutput(output, logits=output, row=row, further=further)
         assert given.batch is not None
         whole = self._cut_of(row).whole(hidden_states[-1], summed=False)
         rows = _by_sample(whole, row, given.batch)
-        counts = self._rows_of_samples(given.batch)
+        counts = self._rows_sent(given.batch)
         sent = torch.cat([own[:count] for own, count in zip(rows, counts, strict=True)])
-        return StageOutput(sent, [counts], logits=output, row=row, further=further)
+        return StageOutput(sent, counts, logits=output, row=row, further=further)
 
     def further_loss(self, output: StageOutput, batch: Batch | None) -> FurtherLoss | None:
         """Return the loss of tokens further on, by Megatron's weight of it."""
@@ -621,7 +645,7 @@ class LanguageStage(_LogitsStage):
         ids = without_padding(batch["input_ids"], lengths)
         return ids if row is None else row.lay(ids)[None]
 
-    def _rows_of_samples(self, batch: Batch) -> list[int]:
+    def _rows_sent(self, batch: Batch) -> list[int]:
         if self._feeds_rows:
             return sample_lengths(batch, self._model.special_token_ids.values())
         samples, tokens = batch["input_ids"].shape
@@ -633,24 +657,21 @@ class LanguageStage(_LogitsStage):
         if self.first:
             assert given.batch is not None
             return sample_lengths(given.batch, self._model.special_token_ids.values())
-        (integers,) = given.integers.values()
-        lengths: list[int] = integers[-1].diff().tolist()
-        return lengths
+        (received,) = given.received.values()
+        return received.samples
 
     def _pack(self, batch: Batch, given: StageInput) -> Packed:
         ids, special = batch["input_ids"], self._model.special_token_ids
         check_words(ids, list(special.values()), self._part.vocab_size)
         branches, grids = {}, {}
         for edge, modality in self._modalities.items():
-            if edge not in given.hidden:
+            received = given.received.get(edge)
+            if received is None:
                 continue
-            counts = given.counts[edge][0]
-            check_rows(ids, special[modality], modality, counts)
-            branches[modality] = self._rows(given.hidden[edge])
+            check_rows(ids, special[modality], modality, _samples_of(received))
+            branches[modality] = self._rows(received.tensor)
             if modality in self._with_grids:
-                (sizes,), items = given.integers[edge], given.counts[edge][1]
-                check_grids(sizes, items, counts, modality)
-                grids[special[modality]] = sizes
+                grids[special[modality]] = checked_grids(received, modality)
         # Positions are rotary, except in a GPTModel of the user's that adds learned ones to words.
         learned = self._part.embedding.add_position_embedding
         places = batch["position_ids"] if learned else None
@@ -660,26 +681,26 @@ class LanguageStage(_LogitsStage):
             positions = three_axis_positions(ids, grids)
         return assemble(ids, special, words, branches, positions)
 
-    def infer(self, given: Mapping[int, Shapes]) -> Shapes:
+    def infer(self, given: Mapping[int, Ragged]) -> Ragged:
         """Return the shapes for one sample, from packing on "meta"."""
         width = int(self.wrapped.module.config.hidden_size)
         hidden = [
-            hidden_of(shapes, self._width_of(edge), self.dtype, self.name)
-            for edge, shapes in given.items()
+            hidden_of(sent, self._width_of(edge), self.dtype, self.name)
+            for edge, sent in given.items()
         ]
         if self.last and self._feeds:
-            return meta_like((1, width), self.dtype), meta_like((1,), torch.int64)
-        positions = (meta_like((3, 1, 1), torch.int64),) if self._three_axes else ()
-        if self._with_lengths:
-            positions = (*positions, meta_like((2,), torch.int64))
+            return Ragged(meta_like((1, width), self.dtype), [1])
+        lengths = [1] if self._with_lengths else None
+        positions = meta_like((3, 1, 1), torch.int64) if self._three_axes else None
         if not self.first:
-            return (hidden[0], *positions)
+            return Ragged(hidden[0], lengths, positions=positions)
         special = self._model.special_token_ids
         branches = {self._modalities[edge]: rows for edge, rows in zip(given, hidden, strict=True)}
         tokens = [special[name] for name, rows in branches.items() for _ in rows]
         words = meta_like((1, width), self.dtype)
         ids = torch.tensor([[*tokens, 1 + max(special.values(), default=0)]])
-        return (assemble(ids, special, words, branches).hidden[..., :width], *positions)
+        packed = assemble(ids, special, words, branches).hidden[..., :width]
+        return Ragged(packed, lengths, positions=positions)
 
     def _width_of(self, edge: int) -> int:
         inner = self._inner_layers.get(self._modalities.get(edge, ""), 0)
@@ -716,21 +737,21 @@ class DecoderStage(_LogitsStage):
         self._in_row = in_row
 
     def _forward(self, given: StageInput) -> StageOutput:
-        ((edge, hidden),) = given.hidden.items()
+        (received,) = given.received.values()
         if self._in_row:
-            return self._forward_row(given, edge, hidden)
+            return self._forward_row(received)
+        hidden = received.tensor
         if self.first:  # rows are in sample order, with equally many per sample
-            samples, width = len(given.counts[edge][0]), hidden.shape[-1]
+            samples, width = len(_samples_of(received)), hidden.shape[-1]
             hidden = self._rows(hidden).reshape(samples, -1, width).transpose(0, 1)
             cut = self._cut_of()
             hidden = cut.on_rank(cut.padded(hidden, 0).contiguous())
         output = self._part(hidden, self._mask(hidden))
-        return StageOutput(output, [], logits=output if self.last else None)
+        return StageOutput(output, logits=output if self.last else None)
 
-    def _forward_row(self, given: StageInput, edge: int, hidden: torch.Tensor) -> StageOutput:
+    def _forward_row(self, received: Ragged) -> StageOutput:
         """Do the same with samples in a row, of whose tokens all count."""
-        bounds = given.integers.get(edge)
-        lengths = bounds[-1].diff().tolist() if bounds else given.counts[edge][0]
+        lengths, hidden = _samples_of(received), received.tensor
         row = SampleRow.of(lengths, self._cut_of().divisor)
         if self.first:
             laid = row.lengthened(self._rows(hidden), lengths)[:, None]
@@ -738,17 +759,16 @@ class DecoderStage(_LogitsStage):
         with computing_lengths(lengths, row):
             output = self._part(hidden, None, row.params(hidden.device))
         if self.last:
-            return StageOutput(output, [], logits=output, row=row)
-        return StageOutput(output, [], (bounds_of(lengths).to(output.device),))
+            return StageOutput(output, logits=output, row=row)
+        return StageOutput(output, lengths)
 
-    def infer(self, given: Mapping[int, Shapes]) -> Shapes:
+    def infer(self, given: Mapping[int, Ragged]) -> Ragged:
         """Return the shapes for one token."""
         width = int(self.wrapped.module.config.hidden_size)
-        for shapes in given.values():
+        for sent in given.values():
             width_taken = self._input_size if self.first else width
-            hidden_of(shapes, width_taken, self.dtype, self.name)
-        bounds = (meta_like((2,), torch.int64),) if self._in_row else ()
-        return (meta_like((1, 1, width), self.dtype), *bounds)
+            hidden_of(sent, width_taken, self.dtype, self.name)
+        return Ragged(meta_like((1, 1, width), self.dtype), [1] if self._in_row else None)
 
     def _targets(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         return targets_of(batch, self.name)

@@ -15,6 +15,7 @@ from mimokit.engine.pipeline import messages
 from mimokit.engine.pipeline.executor import StageExecutor
 from mimokit.engine.pipeline.messages import SeenMessage
 from mimokit.engine.pipeline.model import RankModel
+from mimokit.engine.ragged import Ragged
 from mimokit.engine.stepper.rows import CrossingRows, copied, print_of, prints_of
 from mimokit.engine.stepper.suspended import calling_line
 from mimokit.planning.bridges.routes import counted_samples
@@ -103,14 +104,17 @@ class Watcher:
         state = None if self.executor is None else self.executor.state(here, crossing.microbatch)
         if state is None:
             return None
+        sent: Ragged
         if crossing.backward:
-            tensor, given = state.given.hidden[edge.index].grad, state.given.counts[edge.index]
+            sent = state.given.received[edge.index]
+            tensor = sent.tensor.grad
         else:
             assert state.output is not None
-            tensor = model.stages[here].part_for(edge.index, state.output.tensor)
-            given = state.output.counts
+            sent = state.output
+            tensor = model.stages[here].part_for(edge.index, sent.tensor)
         assert tensor is not None
-        counts = given[0] if given else []
+        within = crossing.source == crossing.destination
+        counts = (sent.items if within else sent.samples) or []
         first, last = model.plan.batch.modules[model.stages[here].name].samples[self._rank]
         if len(counts) != last - first:
             return _HeldRows(tensor, prints_of(tensor, ()), 0)
@@ -136,8 +140,8 @@ def _rows_of(
     model: RankModel, message: SeenMessage, crossing: Crossing
 ) -> tuple[torch.Tensor, list[int]]:
     if crossing.source == crossing.destination:
-        rows, *others = message.tensors
-        return rows, others[-message.counts].tolist() if message.counts else []
+        parts = dict(zip(message.fields, message.tensors, strict=True))
+        return parts["tensor"], parts["items"].tolist() if "items" in parts else []
     if len(message.tensors) == 1:
         return message.tensors[0], []
     counts, rows = message.tensors[:2]  # then other kinds of rows

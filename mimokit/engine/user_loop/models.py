@@ -25,6 +25,7 @@ from mimokit.engine.parallel.loss import vocab_parallel_cross_entropy
 from mimokit.engine.pipeline.base_stage import FurtherLoss, StageInput, StageOutput
 from mimokit.engine.pipeline.model import RankModel, build_rank_model, rank_model_of
 from mimokit.engine.pipeline.stages import values_on_rank
+from mimokit.engine.ragged import Ragged
 from mimokit.planning.schedule import StageEdge
 from mimokit.planning.types import LayoutPlan
 
@@ -105,7 +106,7 @@ class SharedRanksModel(MimoModelOnRank):
         super().__init__(laid_out)
         self.module_tokens: dict[str, int] = {}
         self.checks = EveryCall()
-        self.place = StageInput(None, {}, {})
+        self.place = StageInput(None)
 
     def forward(
         self,
@@ -138,8 +139,7 @@ class SharedRanksModel(MimoModelOnRank):
         batch = {"input_ids": input_ids, "position_ids": position_ids, "loss_mask": loss_mask}
         batch |= others
         given = {
-            index: replace(self.place, batch=batch, hidden={}, counts={}, integers={})
-            for index in self.laid_out.stages
+            index: replace(self.place, batch=batch, received={}) for index in self.laid_out.stages
         }
         for edge in self.laid_out.program.graph.edges:
             self._encode(edge, modality_inputs or {}, given)
@@ -180,14 +180,14 @@ class SharedRanksModel(MimoModelOnRank):
         self.module_tokens[name] = len(output)
         # Also without items on this rank: all ranks of a gather group take part in the backward.
         if not len(output):
-            output = output + sum(rows.sum() for rows in source.hidden.values())
+            output = output + sum(sent.tensor.sum() for sent in source.received.values())
         trained = trained and torch.is_grad_enabled()
         output = output.requires_grad_() if trained and not output.requires_grad else output
-        target.hidden[edge.index] = bridge(output if trained else output.detach(), rows)
-        target.counts[edge.index] = [here]
+        crossed = bridge(output if trained else output.detach(), rows)
+        items = sizes = None
         if name in self.laid_out.program.with_grids:
-            items, grids = bridge.move_items(encoded.counts[1], encoded.integers[0])
-            target.counts[edge.index], target.integers[edge.index] = [here, items], (grids,)
+            items, sizes = bridge.move_items(encoded)
+        target.received[edge.index] = Ragged(crossed, here, items, sizes)
 
     def _rows(self, name: str, inputs: Mapping[str, Batch], given: StageInput) -> list[int] | None:
         if name in self.laid_out.tokens_per_item:
@@ -197,7 +197,7 @@ class SharedRanksModel(MimoModelOnRank):
             count = self.laid_out.tokens_per_item[name]
             return rows_per_sample(of_module, len(of_module[ITEMS]), count).tolist()
         start, stop = self.laid_out.plan.batch.modules[name].samples[dist.get_rank()]
-        crossed = [counts[0] for counts in given.counts.values()]
+        crossed = [sent.samples or [] for sent in given.received.values()]
         return [sum(of_sample) for of_sample in zip([0] * (stop - start), *crossed, strict=True)]
 
     def _placeholders(self, name: str, ids: torch.Tensor) -> list[int]:
@@ -221,7 +221,7 @@ class StageModel(MimoModelOnRank):
 
     def __init__(self, laid_out: RankModel) -> None:
         super().__init__(laid_out)
-        self.take(StageInput(None, {}, {}))
+        self.take(StageInput(None))
 
     def take(self, given: StageInput) -> None:
         """Take what the stages before it sent, of the next micro-batch."""

@@ -249,7 +249,7 @@ class UserStageOfAllModules(UserStage):
     def _forward(self, given: StageInput) -> StageOutput:
         self._model.place = given
         self._call(self._iterator or OneBatch(given.batch or {}))
-        return StageOutput(torch.empty(0), [])
+        return StageOutput(torch.empty(0))
 
     @property
     def modules(self) -> Sequence[ModuleDataParallel]:

@@ -24,7 +24,7 @@ _WITHIN: dict[Modality, int] = {
     "audio": 3,  # hidden states, items per sample, tokens per item
 }
 _AXES = 1  # grids of items, or position ids
-_BOUNDS = 1  # of samples in a row
+_LENGTHS = 1  # of samples in a row
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def plan_slots(
         three_axes: modules whose stages send integers of three axes to the next: encoders of images
             that differ in size and adapters (grids), a language model with such positions.
         text_heads: modules that read words for the language model: their texts differ in length.
-        in_row: modules whose stages send the bounds of samples in a row without padding.
+        in_row: modules whose stages send the lengths of samples without padding.
         with_grids: modules that send the grids of items with their rows.
 
     Raises:
@@ -96,7 +96,7 @@ def plan_slots(
                 size = slots_between_modules(name in with_grids)
                 if _is_within(graph, edge):
                     size = HEADER_SLOTS + _WITHIN[kind]
-                    size += _AXES * (name in three_axes) + _BOUNDS * (name in in_row)
+                    size += _AXES * (name in three_axes) + _LENGTHS * (name in in_row)
                 edges[edge.index] = range(begin, begin + size)
                 counts[modality] += size
                 begin += size

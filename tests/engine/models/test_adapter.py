@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -11,7 +12,6 @@ import mimokit
 from mimokit.cluster import RankError
 from mimokit.config import ConfigError
 from mimokit.config.layer_architecture import ProjectorArchitecture
-from mimokit.engine.pipeline.messages import StageMessage
 from mimokit.experiment import Evaluations, explain, train, verify
 from mimokit.experiment.prepare import prepared
 from mimokit.experiment.reference import plan_of_one, single_rank
@@ -49,10 +49,8 @@ def _items_miscounted(within, original):
 
     def send(self, message, edge, microbatch, direction):
         if self.pipeline.graph.stages[edge.destination].module == "adapter" and not direction:
-            (rows, grids), (_, items) = message.rows, message.counts
-            parts = grids.split(items) if within else [grids]
-            shifted = torch.cat([part.roll(1, 0) for part in parts])
-            message = StageMessage([rows, shifted], message.counts)
+            parts = message.sizes.split(message.items) if within else [message.sizes]
+            message = replace(message, sizes=torch.cat([part.roll(1, 0) for part in parts]))
         original(self, message, edge, microbatch, direction)
 
     return send

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from mimokit.engine.pipeline.base_stage import ShapeMismatchError, hidden_of, meta_like
-from mimokit.engine.pipeline.messages import StageMessage
 from mimokit.engine.pipeline.microbatches import PipelineStageMultimodality, modal_type
 from mimokit.engine.pipeline.packing import assemble
+from mimokit.engine.ragged import Ragged
 from mimokit.planning.report.rows import pipeline_rows
 from mimokit.planning.schedule import plan_slots, stage_graph
 from tests.toy_pipeline import SPECIAL, oracle_gradients, toy_batches, toy_plan, toy_stage
@@ -65,7 +67,7 @@ def _branches(plan, microbatch):
     batch = list(toy_batches(plan))[microbatch]
     stage.take_batch(microbatch, batch)
     rows = {
-        edge: StageMessage([batch["rows"][edge.modality].clone()], [[1]])
+        edge: Ragged(batch["rows"][edge.modality].clone(), [1])
         for edge in stage.expects(microbatch)
     }
     return stage, rows
@@ -93,7 +95,7 @@ def test_what_is_absent_is_not_waited_for(microbatch, names):
     stage.backward_one_chunk(microbatch)
     for edge, message in rows.items():
         gradient = stage.gradient(microbatch, edge)
-        assert gradient.shape == message.rows[0].shape
+        assert gradient.shape == message.tensor.shape
         assert bool((gradient == 5.0).all()), "packing multiplies by 5"
 
 
@@ -101,7 +103,7 @@ def test_a_message_of_another_number_of_tensors_is_refused():
     stage, rows = _branches(toy_plan(1), 0)
     edge, message = next(iter(rows.items()))
     with pytest.raises(ShapeMismatchError, match="'text' sent 3 tensors, but the plan has 2 slots"):
-        stage.take(0, edge, StageMessage(message.rows, [[1], [1]]))
+        stage.take(0, edge, replace(message, items=[1]))
 
 
 def test_every_branch_gets_its_own_gradient():
@@ -126,14 +128,14 @@ def test_a_branch_with_other_rows_than_places_is_refused():
 
 
 def test_another_width_or_type_is_refused_with_both_shapes():
-    sent = (meta_like((4, 48), torch.float32),)
+    sent = Ragged(meta_like((4, 48), torch.float32))
     with pytest.raises(
         ShapeMismatchError, match=r"takes \(4, 64\) in float32, .* \(4, 48\) in flo"
     ):
         hidden_of(sent, 64, torch.float32, "words")
     with pytest.raises(ShapeMismatchError, match=r"in bfloat16, but .* \(4, 48\) in float32"):
         hidden_of(sent, 48, torch.bfloat16, "words")
-    assert hidden_of(sent, 48, torch.float32, "words") is sent[0]
+    assert hidden_of(sent, 48, torch.float32, "words") is sent.tensor
 
 
 def _run_toy(plan):

@@ -29,8 +29,9 @@ def _carry(source, destination, form, rows_per_sample):
     import torch
     import torch.distributed as dist
 
-    from mimokit.engine.pipeline.messages import Mailbox, StageMessage
+    from mimokit.engine.pipeline.messages import Mailbox
     from mimokit.engine.pipeline.routes import RouteCommunicator
+    from mimokit.engine.ragged import Ragged
     from mimokit.planning.bridges.routes import row_range
     from tests.engine.pipeline.test_routes import SAMPLES, grids, plan_disjoint_bridge, samples_of
 
@@ -51,13 +52,14 @@ def _carry(source, destination, form, rows_per_sample):
     for microbatch in range(2):
         mine = [whole + 1000 * microbatch for whole in wholes]
         if rank in first.ranks:
-            ways[0].send(StageMessage(mine, counts), microbatch)
+            ways[0].send(Ragged.of_kinds(mine, counts), microbatch)
             arrived = ways[1].receive(microbatch)
         else:
             arrived = ways[0].receive(microbatch)
             ways[1].send(arrived, microbatch)
-        same = [torch.equal(one, other) for one, other in zip(arrived.rows, mine, strict=True)]
-        found.append(all(same) and arrived.counts == counts)
+        rows, numbers = arrived.kinds(2)
+        same = [torch.equal(one, other) for one, other in zip(rows, mine, strict=True)]
+        found.append(all(same) and numbers == counts)
     mailbox.wait()
     return found
 

@@ -177,15 +177,15 @@ def _watch_stage(
         assert given.step is not None, "a schedule runs the stage"
         samples = stage.samples(given.step, given.microbatch)
         for edge, source in sources.items():
-            rows, counts = given.hidden.get(edge), given.counts.get(edge)
-            if rows is None or not counts:
+            sent = given.received.get(edge)
+            if sent is None or not sent.samples:
                 continue
-            here = samples, counts[0], columns.get(edge)
-            recorder.rows(source, BRIDGE, SeamPhase.FORWARD, rows, *here)
-            gradient_of(recorder, source, arriving[edge], rows, *here)
+            here = samples, sent.samples, columns.get(edge)
+            recorder.rows(source, BRIDGE, SeamPhase.FORWARD, sent.tensor, *here)
+            gradient_of(recorder, source, arriving[edge], sent.tensor, *here)
         output = forward(given)
-        if gives_rows and output.counts:
-            counts_given = output.counts[0]
+        if gives_rows and output.samples:
+            counts_given = output.samples
             projector.record(samples, counts_given)
             recorder.rows(stage.name, ROWS, SeamPhase.FORWARD, output.tensor, samples, counts_given)
             gradient_of(recorder, stage.name, BRIDGE, output.tensor, samples, counts_given)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -47,11 +48,10 @@ def _one_further(original: Any) -> Any:
 
 def _rows_flipped(backward: bool, original: Any) -> Any:
     """Send rows in the wrong order."""
-    from mimokit.engine.pipeline.messages import StageMessage
 
     def send(self: Any, message: Any, edge: Any, microbatch: int, direction: int) -> None:
         if bool(direction) == backward:
-            message = StageMessage([rows.flip(0) for rows in message.rows], message.counts)
+            message = replace(message, tensor=message.tensor.flip(0))
         original(self, message, edge, microbatch, direction)
 
     return send
@@ -59,14 +59,12 @@ def _rows_flipped(backward: bool, original: Any) -> Any:
 
 def _sent_twice(backward: bool, original: Any) -> Any:
     """Send twice the numbers between the stages of one module."""
-    from mimokit.engine.pipeline.messages import StageMessage
 
     def send(self: Any, message: Any, edge: Any, microbatch: int, direction: int) -> None:
         stages = self.pipeline.graph.stages
         inside = stages[edge.source].module == stages[edge.destination].module
         if bool(direction) == backward and inside:
-            hidden, *others = message.rows
-            message = StageMessage([2 * hidden, *others], message.counts)
+            message = replace(message, tensor=2 * message.tensor)
         original(self, message, edge, microbatch, direction)
 
     return send

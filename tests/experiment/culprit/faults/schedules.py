@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from mimokit.config import ExperimentConfig
@@ -59,13 +60,11 @@ def _nothing(original: Any) -> Any:
 
 def _doubled_between_chunks(original: Any) -> Any:
     """Send twice the numbers from the last stage to the second chunk of the first."""
-    from mimokit.engine.pipeline.messages import StageMessage
 
     def send(self: Any, message: Any, edge: Any, microbatch: int, direction: int) -> None:
         stage = self.pipeline.graph.stages[edge.destination]
         if not direction and stage.module == LANGUAGE and stage.place == 2:
-            hidden, *others = message.rows
-            message = StageMessage([2 * hidden, *others], message.counts)
+            message = replace(message, tensor=2 * message.tensor)
         original(self, message, edge, microbatch, direction)
 
     return send
