@@ -451,14 +451,14 @@ class EngineCluster:
         parts = [reference() for reference in self._parts]
         return [part for part in parts if part is not None and not part._closed]
 
-    def hear_of_death(self, engine_id: int, signal: str | None) -> None:
+    def hear_of_death(self, engine_id: int, signal: str | None, status: int | None = None) -> None:
         """The process of an engine is gone."""
         run = self._run
         rank = run.rank_of(engine_id) if run is not None else None
         if run is not None and rank is not None:
-            run.died(rank, signal)
+            run.died(rank, signal, status)
         for part in self._open_parts():
-            part.hear_of_death(engine_id, signal)
+            part.hear_of_death(engine_id, signal, status)
 
     def hear_of_failure(self, reason: str) -> None:
         """No engine can be heard of any more."""

@@ -80,6 +80,7 @@ class RankDied(ClusterError):  # noqa: N818
     Attributes:
         signal: the name of the signal that ended it ("SIGKILL"), with the reason where Linux ended
             it for lack of memory; None if it exited by itself or the cause is not known.
+        status: with which it exited by itself, None if it did not or that is not known.
         host: the name of its host, None if that is this one or not known.
     """
 
@@ -92,13 +93,15 @@ class RankDied(ClusterError):  # noqa: N818
         signal: str | None,
         remedy: str = STARTED_AGAIN,
         host: str | None = None,
+        status: int | None = None,
     ) -> None:
         self.rank = rank
         self.pid = pid
         self.signal = signal
+        self.status = status
         self.host = host
         self._remedy = remedy
-        super().__init__(rank, pid, signal, remedy, host)
+        super().__init__(rank, pid, signal, remedy, host, status)
 
     def __str__(self) -> str:
         process = f" (process {self.pid})" if self.pid is not None else ""
@@ -106,7 +109,9 @@ class RankDied(ClusterError):  # noqa: N818
         return f"rank {self.rank}{process}{place} {self._cause()}; {self._remedy}"
 
     def _cause(self) -> str:
-        return sentence("killed", signal=self.signal) if self.signal else sentence("died")
+        if self.signal:
+            return sentence("killed", signal=self.signal)
+        return sentence("died" if self.status is None else "exited", status=self.status)
 
 
 class RankFrozen(RankDied):

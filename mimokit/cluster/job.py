@@ -33,63 +33,70 @@ from mimokit.cluster.local.processes import die_with_parent
 from mimokit.cluster.patience import slowdown
 from mimokit.cluster.pool import Engine
 from mimokit.cluster.run import ClusterRun
+from mimokit.cluster.state_folder import compiler_caches, state_folder
 from mimokit.cluster.watch import REPEAT_SECONDS
 from mimokit.cluster.worker.membership import describe
 from mimokit.cluster.worker.session import ABORT_MESSAGE, EngineSession, open_session
 from mimokit.cluster.worker.stack import Place
 from mimokit.cluster.worker.task import RankTask
 from mimokit.cluster.world import EngineFacts, lay_out, places_on_hosts
+from mimokit.units import counted
 
 KEY_VARIABLE = "MIMOKIT_JOB_KEY"
 """Any text that the ranks of a job have and nobody else, for hosts without a common home."""
 KEY_FILE = "job.key"
+KEY_BYTES, MOST_KEY_BYTES = 32, 2**16
+"""At least: fewer can be guessed, and a file of none is what is left of a full disk."""
 SAME_KEY = f"give all hosts one home directory, or the same secret text in {KEY_VARIABLE}"
 
 
 def user_key() -> bytes:
     """Return the key of this user: that of the environment, or else of a file.
 
-    The file is made at the first call, in the user's directory for state or, where that cannot be
-    written, in the one for temporary files. Nobody else can read it.
+    The file is made at the first call, in `state_folder()`. Nobody else can read it.
 
     Raises:
-        ClusterError: others can read the file or own it, or there is no place for it.
+        ClusterError: others can read the file or its folder or own them, there is no place for it,
+            or the key is too short.
     """
-    if given := os.environ.get(KEY_VARIABLE):
-        return given.encode()
-    reason: object = "there is no directory for it"
-    for folder in _folders():
-        try:
-            return _of_file(folder)
-        except OSError as error:
-            reason = error
-    raise ClusterError(f"the key of this job cannot be kept in a file ({reason}); {SAME_KEY}")
+    if (given := os.environ.get(KEY_VARIABLE)) is not None:
+        return _long_enough(given.encode(), KEY_VARIABLE)
+    try:
+        return _of_file(state_folder() / KEY_FILE)
+    except OSError as error:
+        raise ClusterError(
+            f"the key of this job cannot be kept in a file ({error}); {SAME_KEY}"
+        ) from error
 
 
-def _folders() -> list[Path]:
-    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    return [Path(state) / "mimokit", Path(tempfile.gettempdir()) / f"mimokit-{os.geteuid()}"]
+def _long_enough(key: bytes, place: object) -> bytes:
+    if len(key) < KEY_BYTES:
+        raise ClusterError(
+            f"{place} has a key of {counted(len(key), 'byte')}, and a key has {KEY_BYTES} or more: "
+            "take 64 hexadecimal digits of `openssl rand -hex 32`, or delete it"
+        )
+    return key
 
 
-def _of_file(folder: Path) -> bytes:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    file = folder / KEY_FILE
+def _of_file(file: Path) -> bytes:
     if not file.exists():
         # A link is there at once and whole, whichever of several ranks makes it.
-        own = folder / f"{KEY_FILE}.{secrets.token_hex(8)}"
+        own = file.with_name(f"{file.name}.{secrets.token_hex(8)}")
         descriptor = os.open(own, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as text:
-            text.write(secrets.token_hex(32))
+            text.write(secrets.token_hex(KEY_BYTES))
+            text.flush()
+            os.fsync(text.fileno())  # a power cut must not leave an empty one
         try:
             with contextlib.suppress(FileExistsError):
                 os.link(own, file)
         finally:
             own.unlink()
-    with open(os.open(file, os.O_RDONLY | os.O_NOFOLLOW), "rb") as content:
+    with open(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as content:
         facts = os.fstat(content.fileno())
         if facts.st_uid != os.geteuid() or stat.S_IMODE(facts.st_mode) & 0o077:
             raise ClusterError(f"{file} is the key of your jobs, and others can read it: delete it")
-        return content.read()
+        return _long_enough(content.read(MOST_KEY_BYTES), file)
 
 
 ENDS = "a job replaces no single rank: start it again with --resume"
@@ -150,6 +157,7 @@ class Job:
         """Join the job of the environment; this process ends with what has started it."""
         from torch.distributed.rendezvous import rendezvous
 
+        os.environ |= compiler_caches()
         die_with_parent(signal.SIGTERM if os.environ["RANK"] == "0" else signal.SIGKILL)
         store, rank, size = next(rendezvous("env://", timeout=START))
         return cls(store, rank, size, user_key())

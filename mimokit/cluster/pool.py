@@ -51,10 +51,10 @@ class WeakListener:
     def __init__(self, listener: Any) -> None:
         self._listener = weakref.ref(listener)
 
-    def hear_of_death(self, engine_id: int, signal: str | None) -> None:
+    def hear_of_death(self, engine_id: int, signal: str | None, status: int | None = None) -> None:
         """Pass on a death."""
         if (listener := self._listener()) is not None:
-            listener.hear_of_death(engine_id, signal)
+            listener.hear_of_death(engine_id, signal, status)
 
     def hear_of_failure(self, reason: str) -> None:
         """Pass on a failure."""

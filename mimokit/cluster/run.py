@@ -240,9 +240,9 @@ class ClusterRun:
             error.rank = rank
             self._watch.report(rank, error)
 
-    def died(self, rank: int, signal: str | None) -> None:
+    def died(self, rank: int, signal: str | None, status: int | None = None) -> None:
         """The process of a rank is gone."""
-        self._watch.died(rank, signal)
+        self._watch.died(rank, signal, status)
 
     def lost(self, rank: int) -> None:
         """The controller has given a rank up."""

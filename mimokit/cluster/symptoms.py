@@ -7,6 +7,8 @@ from typing import NamedTuple
 KILLED = "SIGKILL"
 NO_MEMORY = f"{KILLED}, as this machine had no memory left"
 """The signal of a process that Linux has ended for lack of memory."""
+NO_DESCRIPTOR = "as it had no descriptor left (ulimit -n)"
+"""Why gloo ends a process by a signal; connections of others may have taken the last one."""
 
 
 class Symptom(NamedTuple):
@@ -37,6 +39,7 @@ SYMPTOMS = {
     "away": Symptom(3.0, "cannot be reached"),
     "lost": Symptom(0.0, "has died or cannot be reached"),
     "died": Symptom(0.0, "has died"),
+    "exited": Symptom(0.0, "has ended with exit status {status}"),
     "killed": Symptom(0.0, "was killed by {signal}"),
 }
 

@@ -80,10 +80,10 @@ class RankWatch:
             self.reports.setdefault(rank, report)
             self._changed.notify_all()
 
-    def died(self, rank: int, signal: str | None) -> None:
+    def died(self, rank: int, signal: str | None, status: int | None = None) -> None:
         """The process of a rank is gone."""
         engine, cause = self._engines[rank], cause_of_death(signal, self._kernel_kills)
-        self.report(rank, RankDied(rank, engine.pid, cause, engine.remedy, engine.host))
+        self.report(rank, RankDied(rank, engine.pid, cause, engine.remedy, engine.host, status))
 
     def lost(self, rank: int) -> None:
         """The controller has given a rank up: its process has died, or its heart does not beat."""

@@ -9,12 +9,18 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+MOST_JSON = 2**28
+"""Bytes of a value of one rank: so much is more than any has, and can be allocated."""
+
 
 def gather_json(value: Any) -> list[Any]:
     """Return the value of every rank of the world, in rank order. Collective.
 
     Connections between ranks are not authenticated, and reading a pickle, as torch's collectives of
     objects do, runs what is in it. So values travel as JSON.
+
+    Raises:
+        RuntimeError: a rank announces a length that no value has.
     """
     text = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
     # A world with NCCL alone takes no tensors of the CPU.
@@ -23,6 +29,11 @@ def gather_json(value: Any) -> list[Any]:
     lengths = [torch.empty_like(length) for _ in range(dist.get_world_size())]
     dist.all_gather(lengths, length)
     sizes = torch.cat(lengths).tolist()
+    if wrong := [rank for rank, size in enumerate(sizes) if not 0 < size <= MOST_JSON]:
+        raise RuntimeError(
+            f"rank {wrong[0]} announces {sizes[wrong[0]]:,} bytes of JSON, where 1 to "
+            f"{MOST_JSON:,} are possible: this is not what a rank of this world sends"
+        )
     world = dist.group.WORLD
     assert world is not None
     whole = gather_uneven(piece, sizes, world).cpu()

@@ -79,6 +79,30 @@ def test_a_rank_killed_in_an_all_reduce(cluster: EngineCluster) -> None:
     assert [rank for rank in range(8) if after[rank] != before[rank]] == [5]
 
 
+def leave(rank: int, status: int) -> None:
+    if int(os.environ["RANK"]) == rank:
+        os._exit(status)
+
+
+def abort_without_descriptors() -> None:
+    os.write(2, b"terminate called: accept: Too many open files\n")
+    os.abort()
+
+
+def test_an_exit_status_is_said(cluster: EngineCluster) -> None:
+    cluster.form_world(2)
+    with pytest.raises(RankDied, match=r"rank 1 .* has ended with exit status 3; ") as caught:
+        cluster.run(leave, 1, 3)
+    assert (caught.value.signal, caught.value.status) == (None, 3)
+
+
+def test_a_rank_that_gloo_ends_for_lack_of_descriptors_says_so(cluster: EngineCluster) -> None:
+    cluster.form_world(2)
+    with pytest.raises(RankDied, match="killed by SIGABRT, as it had no descriptor left"):
+        cluster.run(abort_without_descriptors)
+    assert works(cluster)
+
+
 def test_the_rank_that_hosts_the_store_is_killed(cluster: EngineCluster) -> None:
     cluster.form_world(8)
     with pytest.raises(RankDied, match="rank 0"):

@@ -9,6 +9,7 @@ import pytest
 import torch.distributed as dist
 
 from mimokit.cluster import ClusterError, job
+from mimokit.cluster.state_folder import state_folder
 
 
 def test_what_ranks_say_in_the_store_is_signed_for_this_job() -> None:
@@ -48,8 +49,27 @@ def test_the_key_of_a_user_is_read_by_nobody_else(
     file.chmod(0o644)
     with pytest.raises(ClusterError, match="others can read it: delete it"):
         job.user_key()
-    monkeypatch.setenv(job.KEY_VARIABLE, "secret")
-    assert job.user_key() == b"secret"
+    monkeypatch.setenv(job.KEY_VARIABLE, "secret" * 6)
+    assert job.user_key() == b"secret" * 6
+
+
+@pytest.mark.parametrize("key", [b"", b"x" * 31])
+def test_a_key_that_can_be_guessed_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, key: bytes
+) -> None:
+    """Of a file, which a full disk leaves empty, and of the environment."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv(job.KEY_VARIABLE, key.decode())
+    refusal = f"a key of {len(key)} byte.*, and a key has 32 or more"
+    with pytest.raises(ClusterError, match=refusal):
+        job.user_key()
+    monkeypatch.delenv(job.KEY_VARIABLE)
+    job.user_key()
+    file = state_folder() / job.KEY_FILE
+    file.write_bytes(key)
+    with pytest.raises(ClusterError, match=refusal):
+        job.user_key()
+    assert file.read_bytes() == key
 
 
 def _jobs(board: dist.Store, *keys: bytes) -> list[job.Job]:

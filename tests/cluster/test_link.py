@@ -40,8 +40,8 @@ def test_the_controller_listens_where_its_owner_alone_reaches_it(cluster: Engine
 
 def test_a_world_of_one_host_listens_on_loopback_alone(cluster: EngineCluster) -> None:
     """Its store, and gloo for the connections between ranks."""
-    cluster.run(describe_rank)
-    addresses = listening_of([psutil.Process(pid) for pid in cluster.pids])
+    ranks = cluster.run(listening_here, world_size=len(cluster))
+    addresses = [address for rank in ranks for address in rank]
     assert set(addresses) == {"127.0.0.1"}
     assert len(addresses) > len(cluster)
 
@@ -96,6 +96,10 @@ def _publish(session: Session, door: zmq.Socket[bytes], cluster: Any, content: o
 
 
 SENDERS = {"mux": _apply, "iopub": _publish}
+
+
+def listening_here() -> list[str]:
+    return listening_of([psutil.Process()])
 
 
 def listening_of(processes: list[psutil.Process]) -> list[str]:

@@ -23,7 +23,8 @@ from mimokit.cluster.local.starting import StartOptions, called, start_server
 from mimokit.cluster.patience import slowdown
 from mimokit.cluster.pool import Engine, Linked, WeakListener
 from mimokit.cluster.process import StoppedProcesses
-from mimokit.cluster.symptoms import SYMPTOMS
+from mimokit.cluster.symptoms import NO_DESCRIPTOR, SYMPTOMS
+from mimokit.cluster.worker.interference import connections, strangers
 from mimokit.cluster.worker.stack import STACK_SIGNAL, within_run
 from mimokit.progress import SILENT, Bar
 
@@ -33,6 +34,7 @@ STACK_SECONDS = 0.5
 CLOSE_SECONDS = 1.2
 CONTINUE_SECONDS = 5.0
 """How long the controller or the engine server may be stopped before it is told to go on."""
+NO_DESCRIPTOR_SIGN = "Too many open files"
 NEW_CLUSTER = "close this cluster and start another"
 
 
@@ -268,10 +270,19 @@ class LocalPool(Linked):
 
     def _log(self, engine_id: int) -> str:
         try:
-            text = (self.directory / f"engine-{engine_id}.log").read_text()[-2000:].strip()
+            log = self.directory / f"engine-{engine_id}.log"
+            text = log.read_text(errors="replace")[-2000:].strip()
         except OSError:
             return ""
         return f"; its last words:\n{text}" if text else ""
+
+    def _cause(self, event: dict[str, Any]) -> str | None:
+        """Return the signal that has ended an engine, and why where its log says that."""
+        signal: str | None = event["signal"]
+        if signal is None or NO_DESCRIPTOR_SIGN not in self._log(event["engine_id"]):
+            return signal
+        others = strangers(connections())
+        return f"{signal}, {NO_DESCRIPTOR}" + (f": {others}" if others else "")
 
     def _tell(self, **command: object) -> None:
         with self._writing, contextlib.suppress(OSError):
@@ -316,6 +327,7 @@ class LocalPool(Linked):
                 stacklevel=2,
             )
         elif kind == "died" and not self._closed:
-            self._listener.hear_of_death(event["engine_id"], event["signal"])
+            status = event["code"] if event["signal"] is None else None
+            self._listener.hear_of_death(event["engine_id"], self._cause(event), status)
             with contextlib.suppress(AttributeError):
                 self.link.forget(event["engine_id"])

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -16,12 +17,26 @@ from typing import NoReturn
 from mimokit.import_path import module_command
 
 _PR_SET_PDEATHSIG = 1
+MOST_DESCRIPTORS = 2**20
+"""Some programs close all that a limit allows before they begin: it must not be endless."""
 
 
 def die_with_parent(number: int = signal.SIGKILL) -> None:
     """Have the kernel signal this process when its parent dies (Linux; elsewhere nothing)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
+
+
+def allow_descriptors() -> None:
+    """Let this process and its children open as many files and connections as the system allows.
+
+    Connections of other processes must not take the last ones from a rank.
+    """
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_DESCRIPTORS if most == resource.RLIM_INFINITY else min(most, MOST_DESCRIPTORS)
+    if now != resource.RLIM_INFINITY and now < wanted:
+        with contextlib.suppress(ValueError, OSError):  # macOS allows fewer than it says
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 def fork_process(log_file: Path, work: Callable[[], object]) -> int:

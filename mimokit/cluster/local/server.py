@@ -27,7 +27,13 @@ from mimokit.cluster.local import commands
 from mimokit.cluster.local.apps import CONTROLLER, ENGINE, run_app
 from mimokit.cluster.local.callers import Caller
 from mimokit.cluster.local.entries import ClusterEntry, clear
-from mimokit.cluster.local.processes import execute_process, fork_process, kill_group
+from mimokit.cluster.local.private_network import enter_private_network
+from mimokit.cluster.local.processes import (
+    allow_descriptors,
+    execute_process,
+    fork_process,
+    kill_group,
+)
 from mimokit.cluster.sockets import name_sockets
 from mimokit.import_path import found
 from mimokit.units import counted
@@ -290,6 +296,8 @@ def _gpu_is_open() -> bool:
 
 def main() -> None:
     """Serve: the argument is the entry of the cluster as JSON, standard input the socket."""
+    enter_private_network()
+    allow_descriptors()
     entry = ClusterEntry.of_json(sys.argv[1]).of_this_process()
     # What is forked or imported has no business with the socket.
     listener = socket.socket(fileno=os.dup(0))

@@ -16,6 +16,7 @@ from mimokit.cluster.errors import ClusterError
 from mimokit.cluster.local.callers import Caller, call, listen_in
 from mimokit.cluster.local.commands import profile_directory
 from mimokit.cluster.local.entries import ClusterEntry, clear, entry_of, new_folder
+from mimokit.cluster.state_folder import compiler_caches
 from mimokit.import_path import handed_on, module_command
 from mimokit.units import counted
 
@@ -44,8 +45,9 @@ def start_server(n: int, options: StartOptions) -> tuple[ClusterEntry, psutil.Po
     """Start an engine server for so many engines, and connect to it.
 
     Raises:
-        ClusterError: another cluster has the name.
+        ClusterError: another cluster has the name, or the folder for state is another user's.
     """
+    environment = _environment(n)
     directory = new_folder(options.name)
     profile_directory(directory).mkdir()
     entry = ClusterEntry(
@@ -66,7 +68,7 @@ def start_server(n: int, options: StartOptions) -> tuple[ClusterEntry, psutil.Po
                 stdin=listener,
                 stdout=log,
                 stderr=log,
-                env=_environment(n),
+                env=environment,
                 start_new_session=True,
             )
         failed.pop_all()
@@ -107,4 +109,5 @@ def _environment(n: int) -> dict[str, str]:
         )
         environment |= HIDDEN
     environment["PYTHONPATH"] = handed_on()
+    environment |= compiler_caches()
     return environment

@@ -9,11 +9,12 @@ import sys
 import threading
 import time
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
 from mimokit.cluster.devices import gpu_number
+from mimokit.cluster.local.private_network import in_private_network
 from mimokit.cluster.patience import slowdown
 from mimokit.cluster.rank import call_on_leave
 from mimokit.cluster.worker.connections import (
@@ -22,6 +23,9 @@ from mimokit.cluster.worker.connections import (
     silence_broken_connections,
 )
 from mimokit.cluster.world import EngineFacts, WorldSpec
+
+if TYPE_CHECKING:
+    from mimokit.cluster.worker.handshake import Handshake
 
 ENVIRONMENT = (
     "RANK",
@@ -52,6 +56,7 @@ class Membership:
         self._later: threading.Timer | None = None
         self._interface: str | None = None
         self._lock = threading.Lock()
+        self._handshake: Handshake | None = None
 
     def open_store(self, address: str, timeout: float) -> int:
         """Leave the world, host the store of the next one; returns its port."""
@@ -93,6 +98,11 @@ class Membership:
         self._store = SignedStore(store, spec.key)
         _set_environment(spec)
         self._choose_interface(spec)
+        if not (spec.same_host and in_private_network()):
+            from mimokit.cluster.worker.handshake import handshake
+
+            self._handshake = handshake()
+            self._handshake.key = spec.key
         # torch records 2,000 collectives with their tracebacks, in case one hangs: 3 MB per rank.
         os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "0")
         device = None
@@ -147,6 +157,8 @@ class Membership:
     def leave(self) -> None:
         """Leave nothing behind: groups, globals of libraries (`on_leave`), environment, store."""
         _destroy_groups()
+        if self._handshake is not None:
+            self._handshake.key = None
         call_on_leave()
         for name in ENVIRONMENT:
             os.environ.pop(name, None)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mimokit.cluster.run_record import RankRecorder
+from mimokit.cluster.worker.interference import interference, without_network
 from mimokit.cluster.worker.membership import describe
 from mimokit.cluster.worker.sender import SampleSender
 from mimokit.cluster.worker.session import (
@@ -168,12 +169,15 @@ def _is_ours(function: Any) -> bool:
 
 def explain(error: BaseException, aborted: bool) -> Failure:
     """The failure behind an exception, as text."""
+    cause, echo = None, _is_communication(error) or (aborted and _broken_off(error))
+    if not aborted:
+        cause = without_network(error) or (interference() if echo else None)
     return Failure(
         type_name=type(error).__name__,
-        message=_text(error),
+        message=_text(error) + (f"; {cause}" if cause else ""),
         traceback_text=_traceback_text(error),
         interrupted=aborted or isinstance(error, RankInterrupted),
-        communication=_is_communication(error) or (aborted and _broken_off(error)),
+        communication=echo and cause is None,
     )
 
 

@@ -1,0 +1,100 @@
+"""Ranks show each other that they have the key of their world, before any number is exchanged.
+
+gloo takes the first connection to the port of a rank for that of the rank that it expects. Where
+other processes reach such ports, each pair of a new group answers a question of the other with the
+key: whoever took the place of a rank cannot, and nobody connects to the rank whose place it took.
+"""
+
+from __future__ import annotations
+
+import functools
+import hmac
+import secrets
+from typing import Any
+
+import torch
+import torch.distributed.distributed_c10d as c10d
+
+from mimokit.cluster.worker.interference import interference
+
+SIZE = 32
+"""Bytes of a question, and of its answer."""
+
+
+class ForeignRankError(RuntimeError):
+    """Another process took the place of a rank."""
+
+
+class Handshake:
+    """What new groups of this process do first; nothing without a key.
+
+    Attributes:
+        key: of the world.
+    """
+
+    def __init__(self) -> None:
+        self.key: bytes | None = None
+        make = c10d._new_process_group_helper
+
+        @functools.wraps(make)
+        def made(*arguments: Any, **keywords: Any) -> Any:
+            group, store = make(*arguments, **keywords)
+            if self.key is not None and group is not c10d.GroupMember.NON_GROUP_MEMBER:
+                shake_hands(group, self.key)
+            return group, store
+
+        c10d._new_process_group_helper = made
+
+
+@functools.cache
+def handshake() -> Handshake:
+    """Return that of this process; torch calls it from then on."""
+    return Handshake()
+
+
+def shake_hands(group: Any, key: bytes) -> None:
+    """Ask every other member of a group for its key, and answer. Collective over the group.
+
+    Raises:
+        ForeignRankError: one has another key, or broke off and others are connected to this rank.
+    """
+    backend = _gloo(group)
+    if backend is None or group.size() < 2:
+        return
+    rank, size = group.rank(), group.size()
+    asked = [secrets.token_bytes(SIZE) for _ in range(size)]
+    try:
+        questions = _exchanged(backend, asked)
+        answers = _exchanged(backend, [_answer(key, rank, to, questions[to]) for to in range(size)])
+    except RuntimeError as error:
+        if (cause := interference()) is not None:
+            raise ForeignRankError(f"a group cannot be formed: {cause}") from error
+        raise
+    for member, answer in enumerate(answers):
+        right = _answer(key, member, rank, asked[member])
+        if not hmac.compare_digest(answer, right):
+            raise ForeignRankError(
+                f"what is connected to this rank in the place of rank {member} of a group does not "
+                f"have the key of this world: {interference() or 'another process interferes'}"
+            )
+
+
+def _gloo(group: Any) -> Any:
+    try:
+        backend = group._get_backend(torch.device("cpu"))
+    except RuntimeError:  # NCCL alone
+        return None
+    return backend if backend.name() == "gloo" else None
+
+
+def _exchanged(backend: Any, messages: list[bytes]) -> list[bytes]:
+    """Send each member its message directly, and return those that they have sent."""
+    sent = torch.frombuffer(bytearray(b"".join(messages)), dtype=torch.uint8)
+    received = torch.empty_like(sent)
+    backend.alltoall_base(received, sent, [], []).wait()
+    content = bytes(received.tolist())
+    return [content[start : start + SIZE] for start in range(0, len(content), SIZE)]
+
+
+def _answer(key: bytes, rank: int, to: int, question: bytes) -> bytes:
+    return hmac.digest(key, b"%d %d %s" % (rank, to, question), "sha256")
