@@ -8,6 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 MIB, GIB = 2**20, 2**30
 
+MOST_OF_NAME = 400
+"""Characters without a space in a sentence; a path may have some hundreds."""
+
+_LONG_NAME = re.compile(rf"\S{{{MOST_OF_NAME + 1},}}")
 _PREFIXES = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _RATE = re.compile(r"([kKMGT]?)(bit/s|b/s|bps|B/s)")
 _DURATIONS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6}
@@ -71,6 +75,13 @@ def counted(number: int, noun: str) -> str:
 def listed(words: Sequence[str]) -> str:
     """Return words as a list in a sentence: a, b and c."""
     return ", ".join(words[:-1]) + f" and {words[-1]}" if len(words) > 1 else "".join(words)
+
+
+def short(sentence: str) -> str:
+    """Return a sentence in which no name is longer than `MOST_OF_NAME`."""
+    return _LONG_NAME.sub(
+        lambda name: f"{name[0][:60]}... ({len(name[0]):,} characters) ...{name[0][-20:]}", sentence
+    )
 
 
 def shown(value: object, most: int = 60) -> str:

@@ -22,6 +22,8 @@ from mimokit.units import shown
 TRACE_COLUMNS = ("rank", "iteration", "name", "module", "microbatch", "start", "stop")
 """Columns of a trace table. Times are seconds on the clock of rank 0 since the start of the trace;
 module and microbatch are missing if a step has none."""
+MOST_SECONDS = 1e9
+"""Of a time in a trace: 30 years."""
 MOST_CHARACTERS = 2**30
 """Of a trace; one of a thousand steps on 64 ranks has a tenth of it."""
 _MICROSECONDS = 1e6
@@ -126,7 +128,7 @@ def read_trace(path: str | Path, *, inside: bool = False) -> pd.DataFrame:
         thread = INSIDE if inside else 0
         complete = (event for event in content["traceEvents"] if event["ph"] == "X")
         rows = [_row(event) for event in complete if event.get("tid", 0) == thread]
-        errors = content["otherData"]["clock_error_seconds"].values()
+        errors = [_number(error) for error in _values(content["otherData"])]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise TraceFileError(
             f"The file {file} is not a trace of mimokit ({type(error).__name__}: {error})."
@@ -139,18 +141,25 @@ def read_trace(path: str | Path, *, inside: bool = False) -> pd.DataFrame:
 def _row(event: Mapping[str, Any]) -> tuple[Any, ...]:
     arguments = event["args"]
     module, microbatch = arguments.get("module"), arguments.get("microbatch")
-    if not isinstance(module, str | None) or not isinstance(microbatch, int | None):
-        raise TypeError(f"module {shown(module)} or microbatch {shown(microbatch)}")
-    start = event["ts"] / _MICROSECONDS
-    return (
-        event["pid"],
-        arguments["iteration"],
-        arguments["step"],
-        module,
-        microbatch,
-        start,
-        start + event["dur"] / _MICROSECONDS,
-    )
+    numbers, step = (event["pid"], arguments["iteration"]), arguments["step"]
+    whole = all(isinstance(number, int) for number in (*numbers, microbatch or 0))
+    if not (whole and isinstance(step, str) and isinstance(module, str | None)):
+        named = (*numbers, step, module, microbatch)
+        raise TypeError(f"rank, iteration, step, module or microbatch is wrong: {shown(named)}")
+    start = _number(event["ts"]) / _MICROSECONDS
+    stop = start + _number(event["dur"]) / _MICROSECONDS
+    return (*numbers, step, module, microbatch, start, stop)
+
+
+def _values(other: Mapping[str, Any]) -> Iterable[Any]:
+    values: Iterable[Any] = other["clock_error_seconds"].values()
+    return values
+
+
+def _number(value: Any) -> float:
+    if not isinstance(value, int | float) or not abs(value) < MOST_SECONDS * _MICROSECONDS:
+        raise TypeError(f"{shown(value)} is no time")
+    return float(value)
 
 
 def _table(rows: list[tuple[Any, ...]]) -> pd.DataFrame:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 from mimokit.sentence_error import SentenceError
+from mimokit.units import short
 
 
 class Fix(TypedDict):
@@ -32,6 +33,9 @@ class Problem:
     value: object
     sentence: str
     fix: Fix | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sentence", short(self.sentence))
 
 
 class ConfigError(SentenceError, ValueError):

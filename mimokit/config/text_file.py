@@ -12,6 +12,7 @@ MOST_CHARACTERS = 2**20
 """Of a file that a person or a program like Hugging Face's writes: configs, layouts."""
 MOST_OF_RESULTS = 2**26
 """Of a JSON file of results, traces aside; a thousand configs have a tenth of it."""
+_PIECE = 2**20
 
 
 def read_text_file(path: str | os.PathLike[str], most: int = MOST_CHARACTERS) -> str:
@@ -22,8 +23,13 @@ def read_text_file(path: str | os.PathLike[str], most: int = MOST_CHARACTERS) ->
             that; `strerror` says which.
         UnicodeDecodeError: it is not UTF-8.
     """
+    pieces, left = [], most + 1
     with open_regular(path, encoding="utf-8") as file:
-        text: str = file.read(most + 1)
+        # Python takes memory for as many characters as are asked for.
+        while left and (piece := file.read(min(left, _PIECE))):
+            pieces.append(piece)
+            left -= len(piece)
+    text = "".join(pieces)
     if len(text) > most:
         raise OSError(errno.EFBIG, f"it has more than {most:,} characters")
     return text

@@ -7,16 +7,14 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from xxhash import xxh3_64
-
 from mimokit.config.text_file import open_regular
 from mimokit.planning.checkpoints import (
     Checkpoint,
     damaged,
-    digest_text,
     read_checkpoint,
     some,
 )
+from mimokit.planning.digests import digest_of_file
 from mimokit.units import counted
 
 SAVE = "save"
@@ -24,8 +22,6 @@ SAVE = "save"
 
 _NUMBERS = re.compile(r"rank_(\d{1,9})_")
 _ID = re.compile(r"[0-9a-f]+-(\d{1,18})")
-_PIECE = 2**20
-"""Bytes that are read at once: they stay in the cache of a core."""
 _LONGEST_HEADER = 10**8
 """Bytes; safetensors reads no longer ones."""
 
@@ -96,7 +92,7 @@ def _difference(checkpoint: Checkpoint, name: str) -> str:
         save = _save_of(path)
         if save is not None and save != checkpoint.save:
             return _of_another(save)
-        if checkpoint.digests and checkpoint.digests.get(name) != _digest_of(path):
+        if checkpoint.digests and checkpoint.digests.get(name) != digest_of_file(path):
             return "has other bytes than were saved"
     except OSError as error:
         return f"cannot be read ({error.strerror or error})"
@@ -117,11 +113,3 @@ def _save_of(path: Path) -> str | None:
         return str(json.loads(header).get("__metadata__", {}).get(SAVE, ""))
     except (ValueError, AttributeError, RecursionError):
         return None
-
-
-def _digest_of(path: Path) -> str:
-    digest = xxh3_64()
-    with open_regular(path, "rb", buffering=0) as file:
-        while piece := file.read(_PIECE):
-            digest.update(piece)
-    return digest_text(digest)

@@ -6,19 +6,17 @@ written last. A folder without a marker is no checkpoint.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from xxhash import xxh3_64
-
 from mimokit.architecture.tensor_cut import Shape
 from mimokit.config import ExperimentConfig
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.config.text_file import read_json
+from mimokit.planning.digests import is_as_sealed
 from mimokit.units import listed
 
 FORMAT = 1
@@ -32,8 +30,6 @@ WEIGHTS, BUFFERS, RANDOM, EXCHANGE = "weights", "buffers", "random", "exchange"
 
 _MOST_DIGITS = 18
 _PREFIX, _SUFFIX, _REPLICA = "step-", ".safetensors", "replica_"
-_DIGEST = "digest"
-"""Key of the digest of a marker's other content."""
 _MOST_NAMED = 8
 """Tensors or files that a sentence names."""
 
@@ -139,21 +135,6 @@ class Checkpoint:
         }
 
 
-def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content of a marker with its digest, as it is written."""
-    return {**content, _DIGEST: _digest_of(content)}
-
-
-def _digest_of(content: Mapping[str, Any]) -> str:
-    own = {key: value for key, value in content.items() if key != _DIGEST}
-    return digest_text(xxh3_64(json.dumps(own, sort_keys=True).encode()))
-
-
-def digest_text(digest: xxh3_64) -> str:
-    """Return a digest as a marker has it; it tells of accidents, not of those who mean harm."""
-    return f"xxh3:{digest.hexdigest()}"
-
-
 def layout_json(config: ExperimentConfig) -> dict[str, Any]:
     """Return a layout as a marker has it."""
     model, strategy = config.model, config.strategy
@@ -230,7 +211,7 @@ def read_checkpoint(directory: str | os.PathLike[str]) -> Checkpoint:
     checkpoint = _checkpoint(path, content) if number == FORMAT else None
     if checkpoint is None:
         raise damaged(path, f"{MARKER} is not what mimokit writes")
-    if content.get(_DIGEST, _digest_of(content)) != _digest_of(content):
+    if not is_as_sealed(content):
         raise damaged(path, f"{MARKER} has another content than was saved")
     if step_of(path.absolute().name) not in (None, checkpoint.step):
         raise damaged(path, f"{MARKER} is of step {checkpoint.step}, which is not its folder's")

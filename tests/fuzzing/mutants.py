@@ -20,7 +20,7 @@ RUNS = (
     f"cposix\nsystem\n(S'touch {CANARY}'\ntR.",
 )
 NUMBERS = (0, -1, 1, 3, 7, 2**31, 2**63, 10**18, 10**40, 0.5, -0.0, 1e-320, 1e308)
-ODD = (float("nan"), float("inf"), -float("inf"), None, True, False, "", " ", "x" * 300)
+ODD = (float("nan"), float("inf"), -float("inf"), None, True, False, "", " ", "x" * 300, "x" * 5000)
 TEXTS = (
     "../../etc/passwd",
     "\x00",
@@ -35,6 +35,7 @@ TOKENS = (
     *("&a ", "*a ", "<<: *a\n", "? ", "- ", ": ", "{", "}", "[", "]", "'", '"', ",", "\n", "\t"),
     *("\x00", "#", "%", "---\n", "...\n", "9" * 400, "1e999", "0x", "-", "(", ")", "lambda: 0"),
     *("/dev/zero", "extends: /dev/zero\n", "~", "=", "@", "`", "|", ">", "!", "\ud7ff", *RUNS),
+    *("[" * 20_000, '{"a":' * 20_000),
 )
 DEPTHS = (2, 50, 200)
 

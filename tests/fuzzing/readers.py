@@ -36,6 +36,7 @@ from mimokit.planning.checkpoints import (
 )
 from mimokit.prediction.hardware import load_hardware
 from tests.analysis.planted_runs import Planted, write_run
+from tests.fuzzing.further_readers import FURTHER
 from tests.fuzzing.layouts import check_layout, random_layout
 from tests.fuzzing.mutants import CANARY, as_json, changed_text, changed_tree
 from tests.interop.test_megatron import LLAMA as SCRIPT
@@ -262,4 +263,5 @@ READERS = (
     Reader("results", _results, (ConfigError, RunFolderError, ValueError)),
     Reader("sweep.json", _sweep),
     Reader("checkpoints", _checkpoint),
+    *(Reader(name, read, (ConfigError, *further)) for name, read, further in FURTHER),
 )

@@ -23,9 +23,9 @@ from mimokit.planning.checkpoints import (
     folder_of_step,
     layout_json,
     read_checkpoint,
-    sealed,
     steps_in,
 )
+from mimokit.planning.digests import sealed
 from tests.layouts import digits_config
 
 DATA = DataPosition("digits", 4096, 1234, 16, 8, "abc")

@@ -24,6 +24,8 @@ from mimokit.cluster.process import SAME_START
 PREFIX = "mimokit-cluster-"
 """Of the folder of a cluster; its name follows."""
 ENTRY = "cluster.json"
+MOST_OF_ENTRY = 2**16
+"""Bytes."""
 NAMES = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 LONGEST_PLACE = 60
 """Characters of the path of the directory for temporary files; that of a socket may have 103."""
@@ -68,7 +70,7 @@ class ClusterEntry:
             process = psutil.Process(self.pid)
             there = process.status() != psutil.STATUS_ZOMBIE
             return bool(there and abs(process.create_time() - self.began) < SAME_START)
-        except psutil.Error:
+        except (psutil.Error, ValueError, OverflowError):  # the last two: no process has such an id
             return False
 
     def of_this_process(self) -> ClusterEntry:
@@ -85,9 +87,25 @@ class ClusterEntry:
 
     @classmethod
     def of_json(cls, text: str) -> ClusterEntry:
-        """Return what `asdict` and JSON have made plain."""
-        content = json.loads(text)
+        """Return what `asdict` and JSON have made plain; raises ValueError if that is no entry."""
+        try:
+            content = json.loads(text)
+        except RecursionError:
+            raise ValueError("it is nested too deeply") from None
+        if not isinstance(content, dict) or {*content} != {*_KINDS}:
+            raise ValueError("it has other fields")
+        if not all(type(content[name]) in kinds for name, kinds in _KINDS.items()):
+            raise ValueError("a field has another type")
+        if not all(isinstance(name, str) for name in content["preload"]):
+            raise ValueError("preload names no modules")
         return cls(**content | {"preload": tuple(content["preload"])})
+
+
+_KINDS: dict[str, tuple[type, ...]] = {
+    "directory": (str,), "launch": (str,), "stays": (bool,), "engines": (int,),
+    "timeout": (int, float), "preload": (list,), "pid": (int,), "began": (int, float),
+}  # fmt: skip
+"""Field of an entry as JSON -> its types."""
 
 
 def new_folder(name: str | None) -> Path:
@@ -168,7 +186,10 @@ def _read(folder: Path) -> ClusterEntry | None:
     if not _is_ours(folder):
         return None
     try:
-        entry = ClusterEntry.of_json((folder / ENTRY).read_text())
-    except (OSError, ValueError, TypeError, LookupError):
+        if not (folder / ENTRY).is_file():
+            return None
+        with (folder / ENTRY).open() as file:
+            entry = ClusterEntry.of_json(file.read(MOST_OF_ENTRY))
+    except (OSError, ValueError):
         return None
     return entry if entry.directory == str(folder) else None

@@ -32,11 +32,11 @@ from mimokit.planning.checkpoints import (
     WEIGHTS,
     Checkpoint,
     damaged,
-    digest_text,
     file_of_rank,
     tensor_name,
     unusable,
 )
+from mimokit.planning.digests import digest_text
 
 _BLOCKS = "DCP_SHARDING_INFO"
 """`torch.distributed.checkpoint._hf_utils.CUSTOM_METADATA_KEY`."""

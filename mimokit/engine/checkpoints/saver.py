@@ -47,11 +47,11 @@ from mimokit.planning.checkpoints import (
     folder_of_replica,
     folder_of_step,
     layout_json,
-    sealed,
     steps_in,
     tensor_name,
     unusable,
 )
+from mimokit.planning.digests import sealed
 from mimokit.result_files import without_secrets_in, write_json
 from mimokit.versions import version_of
 

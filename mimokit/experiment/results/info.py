@@ -22,6 +22,8 @@ from mimokit.versions import version_of
 
 _VERSIONS_OF = ("mimokit", "torch", "megatron-core", "ipyparallel", "numpy", "pandas")
 _GIT_SECONDS = 5.0
+DIGESTS = "digests"
+"""File -> digest of what the run has written, once it is finished."""
 
 
 class Status(StrEnum):

@@ -31,9 +31,17 @@ from mimokit.cluster.errors import RunAborted
 from mimokit.config.runtime import TENSORBOARD
 from mimokit.experiment.restarts import Restart
 from mimokit.experiment.results.folder import Folder
-from mimokit.experiment.results.info import RunProgress, RunSetting, Status, error_record, run_info
+from mimokit.experiment.results.info import (
+    DIGESTS,
+    RunProgress,
+    RunSetting,
+    Status,
+    error_record,
+    run_info,
+)
 from mimokit.experiment.results.loggers import LoggedRun, RunLogger, call_loggers
 from mimokit.experiment.results.tables import AppendedTable
+from mimokit.planning.digests import digest_of_file
 from mimokit.result_files import (
     BOARD,
     PROFILES,
@@ -168,8 +176,8 @@ class RunWriter:
             self._folder.make_again,
             self._write_config,
             lambda: self._write_error(error if status is Status.FAILED else None),
-            lambda: self._write_info(progress),
             lambda: self._write_tables(samples),
+            lambda: self._write_info(progress),  # with digests of the tables
             lambda: self._write_health(health),
         ]
         try:
@@ -220,7 +228,14 @@ class RunWriter:
 
     def _write_info(self, progress: RunProgress) -> None:
         content = run_info(self._setting, progress, list(self._facts.values()))
+        if progress.finished is not None:
+            content[DIGESTS] = self._digests()
         write_json(self.directory / RunFile.INFO, content)
+
+    def _digests(self) -> dict[str, str]:
+        """Return the digest of the table that a resumed sweep reads."""
+        table = self.directory / RunFile.METRICS
+        return {RunFile.METRICS: digest_of_file(table)} if table.is_file() else {}
 
     def _write_error(self, error: Exception | None) -> None:
         if error is not None:

@@ -16,6 +16,7 @@ from typing import Any
 from mimokit.config import ConfigError, Problem
 from mimokit.config.text_file import open_regular
 from mimokit.experiment.results.folder import unwritable
+from mimokit.experiment.results.info import DIGESTS
 from mimokit.experiment.sweeps.experiments import Experiment, Experiments, collect, refuse_all
 from mimokit.experiment.sweeps.folder import (
     SweepFolder,
@@ -26,9 +27,11 @@ from mimokit.experiment.sweeps.folder import (
     recorded,
 )
 from mimokit.experiment.sweeps.records import ExperimentRecord, ExperimentStatus
+from mimokit.planning.digests import digest_of_file
 from mimokit.result_files import RunFile
 
 CHANGED = "its config has changed since this sweep began; it runs again"
+DAMAGED = f"its {RunFile.METRICS} has other bytes than its run has written; it runs again"
 
 
 @dataclass(frozen=True)
@@ -145,6 +148,8 @@ def _record(
         and entry.get("config") == config_content(experiment.config)
     )
     status, message = ExperimentStatus.WAITING, CHANGED if info is not None and not same else ""
+    if same and info is not None and not _as_written(directory, info):
+        same, message = False, DAMAGED
     if experiment.refusal is not None:
         status, message = ExperimentStatus.REFUSED, " ".join(experiment.sentences)
     elif same:
@@ -161,6 +166,16 @@ def _record(
         message=message,
         directory=directory,
     )
+
+
+def _as_written(directory: Path, info: Mapping[str, Any]) -> bool:
+    """Whether the table of a run has the digest that it wrote; true where it wrote none."""
+    digests = info.get(DIGESTS)
+    digest = digests.get(RunFile.METRICS) if isinstance(digests, dict) else None
+    try:
+        return digest is None or digest_of_file(directory / RunFile.METRICS) == digest
+    except OSError:
+        return False
 
 
 def _seconds(info: Mapping[str, Any]) -> float | None:

@@ -31,6 +31,7 @@ from mimokit.extras.foreign_loops.recording import (
     WEIGHT,
     WatchFile,
 )
+from mimokit.planning.digests import digest_of_file, sealed
 from mimokit.result_files import whole_file
 
 Groups = Mapping[str, dist.ProcessGroup]
@@ -221,9 +222,10 @@ class _Recorder:
         about = {
             "recording": recording, "rank": rank, "world_size": world, "steps": self.step,
             "seed": torch.initial_seed(), "drops": sorted(self._drops), "seams": self._index,
+            "tensors": digest_of_file(tensors),
         }  # fmt: skip
         with whole_file(index) as file:
-            json.dump(about, file)
+            json.dump(sealed(about), file)
 
 
 def _of_torch(optimizer: Any) -> list[torch.optim.Optimizer]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -13,6 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import safe_open
 
+from mimokit.config.text_file import open_regular, read_json, reason_of
+from mimokit.planning.digests import digest_of_file, is_as_sealed
+
 Key = tuple[int, int, str, str]
 """Step, call of the model, phase, operation."""
 
@@ -20,6 +22,7 @@ BEFORE, FORWARD, BACKWARD, GRADIENT, WEIGHT = PHASES = (
     "weight before", "forward", "backward", "gradient", "weight",
 )  # fmt: skip
 OF_CALLS = (FORWARD, BACKWARD)
+MOST_RANKS = 2**20
 
 Array = NDArray[np.float32]
 
@@ -144,7 +147,8 @@ def read_recording(folder: Path) -> Recorded:
                 f"{folder} was cut off: rank {rank} of {world['world_size']} has left no whole "
                 "recording; record again with mimokit.watch."
             )
-        about, (stored, recording) = _index(index), _tensors(tensors)
+        about = _index(index)
+        stored, recording = _tensors(tensors, about.get("tensors"))
         if {about["recording"], recording} != {world["recording"]}:
             raise ValueError(
                 f"{folder} has files of several recordings: those of rank {rank} are of another "
@@ -185,38 +189,72 @@ _SEAM = {
 }  # fmt: skip
 
 
+_WHOLE = ("stage", "dimension", "parts")
+_LISTS = ("share", "group", "whole", "offset", "context", "chunks", "experts")
+"""Of whole numbers, where a seam has them."""
+
+
 def _index(path: Path) -> dict[str, Any]:
     try:
-        about = json.loads(path.read_text(encoding="utf-8"))
+        about = read_json(path)
     except (ValueError, OSError) as error:
+        why = reason_of(error) if isinstance(error, OSError | UnicodeDecodeError) else error
         raise ValueError(
-            f"{path} cannot be read ({error}); record again with mimokit.watch."
+            f"{path} cannot be read ({why}); record again with mimokit.watch."
         ) from None
-    if not _has(about, _INDEX) or not all(
-        _has(seam, _SEAM) and seam["phase"] in PHASES for seam in about["seams"]
+    if (
+        not _has(about, _INDEX)
+        or not 0 < about["world_size"] <= MOST_RANKS
+        or not all(_is_seam(seam) for seam in about["seams"])
     ):
         raise ValueError(
             f"{path} was not written by this version of mimokit.watch: it should have "
             f"{', '.join(_INDEX)}, and of each seam {', '.join(_SEAM)}; record again."
         )
+    if not is_as_sealed(about):
+        raise ValueError(f"{path} has another content than was recorded; record again.")
     return dict(about)
+
+
+def _is_seam(seam: Any) -> bool:
+    return (
+        _has(seam, _SEAM)
+        and seam["phase"] in PHASES
+        and seam["tensor"].isdecimal()
+        and all(_is_whole(seam.get(name, 0)) for name in _WHOLE)
+        and all(_are_whole(seam.get(name, [])) for name in _LISTS)
+    )
 
 
 def _has(about: Any, kinds: dict[str, type]) -> bool:
     return isinstance(about, dict) and all(
-        isinstance(about.get(name), kind) for name, kind in kinds.items()
+        isinstance(about.get(name), kind) and not isinstance(about.get(name), bool)
+        for name, kind in kinds.items()
     )
 
 
-def _tensors(path: Path) -> tuple[dict[str, Array], str]:
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _are_whole(values: Any) -> bool:
+    return isinstance(values, list) and all(map(_is_whole, values))
+
+
+def _tensors(path: Path, digest: object) -> tuple[dict[str, Array], str]:
     try:
+        with open_regular(path, "rb"):  # a pipe would be waited for
+            pass
+        if digest is not None and digest_of_file(path) != digest:
+            raise ValueError("it has other bytes than were recorded")
         with safe_open(path, "numpy") as file:
             names = file.keys()
             stored = {name: file.get_tensor(name) for name in names}
             return stored, (file.metadata() or {}).get("recording", "")
     except Exception as error:
+        why = reason_of(error) if isinstance(error, OSError) else error
         raise ValueError(
-            f"{path} cannot be read ({error}); record again with mimokit.watch."
+            f"{path} cannot be read ({why}); record again with mimokit.watch."
         ) from None
 
 

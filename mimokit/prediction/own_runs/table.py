@@ -14,6 +14,7 @@ from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES, ParallelSizes
 from mimokit.axes import SIZE_FIELDS, Axis
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.config.recipe import RecipeConfig
+from mimokit.config.text_file import MOST_OF_RESULTS, read_text_file, reason_of
 from mimokit.prediction.hardware import Hardware
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.prediction import predict_task
@@ -71,6 +72,8 @@ AXES = (
 SIZES: Mapping[str, str] = {axis.label.lower(): SIZE_FIELDS[axis] for axis in AXES}
 """Column -> field of `ParallelSizes`; all but dp are 1 where they are left out."""
 FLAGS = ("dispatch_overlap", "fused_experts", "attention_8bit", "drops_tokens")
+MOST_DIGITS = 18
+"""Of a whole number."""
 MOST_TIMES = 50.0
 """Measured over predicted seconds, or the reverse, beyond which the unit of a column is wrong."""
 
@@ -90,18 +93,21 @@ def read_runs(
     """
     file = Path(path)
     try:
-        text = file.read_text(encoding="utf-8-sig")
+        text = read_text_file(file, MOST_OF_RESULTS).removeprefix("\ufeff")
     except (OSError, UnicodeDecodeError) as error:
-        raise _refused(f"'{file}'", f"it cannot be read ({error})") from None
-    reader = csv.DictReader(text.splitlines())
-    columns = tuple(reader.fieldnames or ())
+        raise _refused(f"'{file}'", f"it cannot be read ({reason_of(error)})") from None
+    try:
+        reader = csv.DictReader(text.splitlines())
+        columns, rows = tuple(reader.fieldnames or ()), list(reader)
+    except csv.Error as error:
+        raise _refused(f"'{file}'", f"it is no table ({error})") from None
     missing = [name for name in NEEDED if name not in columns]
     if missing:
         what = f"column '{missing[0]}' is missing; needed are {', '.join(NEEDED)}"
         raise _refused(f"'{file}'", what)
     runs = [
         _run(row, f"'{file}', line {number}", hardware, software)
-        for number, row in enumerate(reader, start=2)
+        for number, row in enumerate(rows, start=2)
     ]
     return tuple(runs)
 
@@ -189,7 +195,8 @@ def _recipe(row: Mapping[str, str], where: str) -> RecipeConfig | None:
 
 def _whole(row: Mapping[str, str], column: str, where: str) -> int:
     text = (row.get(column) or "").strip() or ("" if column in NEEDED else "1")
-    if not text.isdigit() or int(text) < 1:
+    number = text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS
+    if not number or int(text) < 1:
         raise _refused(where, f"{column} is '{text}'; it must be a whole number of at least 1")
     return int(text)
 

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Literal
 
 from mimokit.config.errors import ConfigError, Problem, unknown_name
+from mimokit.config.text_file import MOST_CHARACTERS, read_json, read_text_file, reason_of
 from mimokit.prediction.step_time.constants import CONSTANTS, chip_of, value
+from mimokit.units import shown
 
 TensorOverlap = Literal["none", "async", "pipelined"]
 
@@ -224,24 +226,33 @@ def save_software(software: Software, base: str, path: str | os.PathLike[str]) -
     constants = {name: getattr(software, name) for name in movable(software.gpu)}
     content = {"format": FORMAT, "base": base, "gpu": software.gpu, "constants": constants}
     text = json.dumps(content, indent=2) + "\n"
-    if target.exists() and target.read_bytes() != text.encode():
+    if os.path.lexists(target) and _content(target) != text:
         raise _refused(target, "it exists already, and is not written over; give another name")
     target.write_text(text, encoding="utf-8")
     return target
 
 
+def _content(path: Path) -> str | None:
+    try:
+        return read_text_file(path)
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
 def _from_file(path: Path) -> Software:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path, MOST_CHARACTERS)
     except OSError as error:
-        raise _refused(path, f"it cannot be read ({error.strerror})") from None
+        raise _refused(path, f"it cannot be read ({reason_of(error)})") from None
     except ValueError:
         raise _refused(path, "it is not JSON") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise _refused(path, f"it has no format {FORMAT}, which calibration from runs writes")
     gpu, base, constants = (content.get(key) for key in ("gpu", "base", "constants"))
-    if not isinstance(gpu, str) or not isinstance(constants, dict) or base not in _ALL:
+    if not (isinstance(gpu, str) and isinstance(base, str) and isinstance(constants, dict)):
         raise _refused(path, "base, gpu and constants are not as calibration writes them")
+    if base not in _ALL:
+        raise _refused(path, f"base {shown(base)} is none of {', '.join(_ALL)}")
     bounds = movable(gpu)
     for name, reached in constants.items():
         if name not in bounds:
@@ -249,7 +260,9 @@ def _from_file(path: Path) -> Software:
         low, high = bounds[name]
         if not isinstance(reached, int | float) or not low <= reached <= high:
             least, most = f"{low:.3g}", f"{high:.3g}"
-            raise _refused(path, f"{name} is {reached}, outside its bounds {least} to {most}")
+            raise _refused(
+                path, f"{name} is {shown(reached)}, outside its bounds {least} to {most}"
+            )
     return replace(_ALL[base], gpu=gpu, **constants)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import re
 import sys
@@ -32,6 +33,12 @@ NEXT_TO_EACH_OTHER, APART = "tp-cp-ep-dp-pp", "dp-cp-ep-tp-pp"
 
 LOOPS = {"ddp": ("ddp", ""), "dtensor": ("dtensor", ""), "wrong": ("ddp", "scale")}
 """Name of a recording -> the kind of its loop, and a fault."""
+
+
+def without_digests(index: Path) -> dict[str, Any]:
+    """Return what the first recordings said of a rank: a test may change it."""
+    about = json.loads(index.read_text())
+    return {name: value for name, value in about.items() if name not in ("digest", "tensors")}
 
 
 class Network(torch.nn.Module):

@@ -12,7 +12,7 @@ from mimokit.config.yaml_file import parse_yaml
 from mimokit.config_files.concise import written_text
 from mimokit.config_files.loading import SWEEP
 from mimokit.prediction.hardware import hardware_names
-from mimokit.units import counted
+from mimokit.units import counted, shown
 from mimokit_widgets.planner.background_search import BackgroundSearch
 from mimokit_widgets.planner.draft import Draft, History, canonical, same_layout, supposed_of
 from mimokit_widgets.planner.field_errors import FieldMessage, field_errors_of
@@ -167,6 +167,9 @@ class Session:
             self.say(self.in_the_way())
             return None
         path = Path(file)
+        if path.exists() and not path.is_file():
+            self.say(f"{path} is a folder, a pipe or a device; nothing was written.")
+            return None
         if path.exists() and path.resolve() not in self._written and not replace:
             self.say(f"There is a file {path} already; nothing was written.")
             self.again = {"type": "save", "path": str(path), "replace": True}
@@ -175,6 +178,9 @@ class Session:
             path.write_text(written_text(self.valid.config, path), encoding="utf-8")
         except OSError as error:
             self.say(f"{path} could not be written: {error.strerror or error}.")
+            return None
+        except ValueError:  # of a zero byte or half a character
+            self.say(f"No file can have the name {shown(str(path))}; nothing was written.")
             return None
         self._written.add(path.resolve())
         self.say(f"Written to {path}.")

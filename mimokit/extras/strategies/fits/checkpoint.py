@@ -20,17 +20,21 @@ from typing import Any, get_args
 import numpy as np
 import torch
 import torch.distributed as dist
+from pydantic import TypeAdapter, ValidationError
 
+from mimokit.config.text_file import open_regular, reason_of
 from mimokit.extras.strategies.fits.agreement import gathered_values
 from mimokit.extras.strategies.fits.job import FitError, FitJob
 from mimokit.extras.strategies.fits.records import Record
 from mimokit.extras.strategies.nodes.communicate import Message
 from mimokit.extras.strategies.nodes.optim import OptimSpec
-from mimokit.units import counted
+from mimokit.units import counted, shown
 
 LAST, BEFORE = "checkpoint.pt", "previous.pt"
 _HEADER = "archive/header.json"
 """In the archive of a checkpoint, so that what it is of is known before its state is read."""
+MOST_OF_HEADER = 2**20
+"""Bytes; arguments of a strategy have a thousand."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +43,14 @@ class Header:
 
     Attributes:
         setting: argument -> its value as text; a fit that goes on must have the same.
+        save: its id, which all nodes have; "" before there were ids.
     """
 
     step: int
     nodes: int
     minibatch_size: int
     setting: Mapping[str, str]
+    save: str = ""
 
 
 @dataclass
@@ -56,6 +62,9 @@ class NodeState:
     strategy: dict[str, Any]
     generators: dict[str, Any]
     records: list[Record]
+
+
+_HEADERS = TypeAdapter(Header)
 
 
 def setting_of(job: FitJob) -> dict[str, str]:
@@ -117,22 +126,43 @@ def load(
     if header is None or header.step != common:
         path = before
         header = _header(path, rank) if path.exists() else None
-    steps = gathered_values(None if header is None else header.step, nodes)
+    steps, saves = zip(*gathered_values(_place(header), nodes), strict=True)
     if header is None or set(steps) != {common}:
-        raise FitError(f"the checkpoints in {folder} are of different steps: {steps}")
+        raise FitError(f"the checkpoints in {folder} are of different steps: {list(steps)}")
+    if len(set(saves)) > 1:
+        odd = next(node for node, save in enumerate(saves) if save != saves[0])
+        raise FitError(
+            f"the checkpoints in {folder} are of different saves: that of node {odd} is of another "
+            "fit than that of node 0; go on from one copy of them, or begin again"
+        )
     return _read(path, header, rank, device)
+
+
+def _place(header: Header | None) -> tuple[int | None, str]:
+    return (None, "") if header is None else (header.step, header.save)
 
 
 def _header(path: Path, rank: int) -> Header:
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_regular(path, "rb") as file, zipfile.ZipFile(file) as archive:
+            # A few bytes of what is compressed would become gigabytes; torch compresses nothing.
+            if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
+                raise zipfile.BadZipFile("it is compressed, which no fit writes")
             if damaged := archive.testzip():
                 raise zipfile.BadZipFile(f"{damaged} is not as it was written")
-            return Header(**json.loads(archive.read(_HEADER)))
-    except KeyError:
+            if archive.getinfo(_HEADER).file_size > MOST_OF_HEADER:
+                raise zipfile.BadZipFile(f"its header has more than {MOST_OF_HEADER:,} bytes")
+            header = _HEADERS.validate_json(archive.read(_HEADER), strict=True)
+    except (KeyError, ValidationError):
         raise _of_another(path, rank) from None
     except Exception as error:
-        raise FitError(f"node {rank}: checkpoint {path} cannot be read: {error}") from error
+        raise _unreadable(path, rank, error) from error
+    return header
+
+
+def _unreadable(path: Path, rank: int, error: Exception) -> FitError:
+    why = reason_of(error) if isinstance(error, OSError) else shown(str(error), 200)
+    return FitError(f"node {rank}: checkpoint {path} cannot be read: {why}")
 
 
 def _read(path: Path, header: Header, rank: int, device: torch.device) -> NodeState:
@@ -142,6 +172,8 @@ def _read(path: Path, header: Header, rank: int, device: torch.device) -> NodeSt
         return NodeState(header, **content)
     except (pickle.UnpicklingError, TypeError):
         raise _of_another(path, rank) from None
+    except Exception as error:  # torch reads another part of the archive than `zipfile` does
+        raise _unreadable(path, rank, error) from error
 
 
 def _of_another(path: Path, rank: int) -> FitError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import secrets
 import time
 from collections.abc import Callable
 
@@ -19,6 +20,7 @@ from mimokit.extras.strategies.fits.agreement import (
     StopAgreement,
     check_same_model,
     gathered_facts,
+    gathered_values,
     start_alike,
     steps_of,
     tensors_of,
@@ -45,6 +47,7 @@ from mimokit.extras.strategies.nodes import communicate
 from mimokit.extras.strategies.nodes.buckets import trainable
 from mimokit.extras.strategies.nodes.metrics import collecting, means
 from mimokit.extras.strategies.nodes.modules import CommunicateOptimizeStrategy
+from mimokit.planning.checkpoint_files import save_id
 
 
 def fit_node(job: FitJob, emit: Emit, should_stop: Callable[[], bool]) -> dict[str, Tensor] | None:
@@ -77,6 +80,7 @@ class FitNode:
         self._records: list[Record] = []
         self._step, self._validated, self._saved = 0, -1, -1
         self._watch = Watch()
+        self._token = ""
 
     def begin(self) -> None:
         """Compare what nodes have, start them alike or from their checkpoints."""
@@ -216,7 +220,12 @@ class FitNode:
         self._begin_together()
 
     def _save(self) -> None:
-        header = checkpoint.Header(self._step, self._nodes, self._minibatch_size, self._setting)
+        if not self._token:
+            self._token = gathered_values(secrets.token_hex(8), self._nodes)[0]
+        save = save_id(self._token, self._step)
+        header = checkpoint.Header(
+            self._step, self._nodes, self._minibatch_size, self._setting, save
+        )
         state = checkpoint.NodeState(
             header,
             self._model.state_dict(),
