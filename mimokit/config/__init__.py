@@ -10,7 +10,7 @@ from mimokit.config.parallelism import ModuleParallelismConfig
 from mimokit.config.prediction import PredictedInput, PredictionConfig
 from mimokit.config.presets import preset_names
 from mimokit.config.rules import check_experiment, check_model
-from mimokit.config.rules.runtime import check_runnable
+from mimokit.config.rules.runtime_rules import check_runnable
 from mimokit.config.runtime import DeploymentMode, PipelineSchedule, RuntimeConfig
 from mimokit.config.strategy import NetworkConfig, OptimizerConfig, StrategyConfig
 

@@ -173,6 +173,10 @@ OF_VISION = ("temporal_patch_size", "patch_bias", "pooling_head", "outer_norms",
 class ModuleArchitecture(LayerArchitecture, NetworkSizes, NetworkMeanings):
     """The network of one module."""
 
+    def states(self, field: str) -> bool:
+        """Tell whether a field has another value than its default."""
+        return bool(getattr(self, field) != type(self).model_fields[field].default)
+
     @property
     def inner_layers(self) -> tuple[int, ...]:
         """Layers, counted from 1, whose outputs layers of the language model add to theirs."""

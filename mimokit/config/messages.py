@@ -43,18 +43,32 @@ def problems_of(error: ValidationError, model: type[BaseModel]) -> tuple[Problem
     return (*problems, Problem("config", "problems", len(details), further))
 
 
-def problem_at(path: str, value: object, sentence: str, right: object = NO_FIX) -> Problem:
+def problem_at(
+    path: str, value: object, sentence: str, right: object = NO_FIX, mends: str = ""
+) -> Problem:
     """Return the problem of one value of a config.
 
     Args:
         path: of the value, with dots between the keys: runtime.precision.
-        sentence: without its begin, which names the module or the section.
+        sentence: without its begin, which names the module or the section. It goes on after "FIELD
+            is VALUE" where it begins with a comma.
         right: what to set there, None to leave it out; by default no single change rights it.
+        mends: where to set it, if not there.
     """
     keys = tuple(path.split("."))
     module, begin = _owner_of(keys)
-    fix: Fix | None = None if right is NO_FIX else {"path": path, "value": right}
-    return Problem(module, _field_of(keys)[0], value, f"{begin}: {sentence}", fix)
+    field, named = _field_of(keys)
+    if sentence.startswith(","):
+        sentence = f"{named} is {_state(value)}{sentence}"
+    fix: Fix | None = None if right is NO_FIX else {"path": mends or path, "value": right}
+    return Problem(module, field, value, f"{begin}: {sentence}", fix)
+
+
+def _state(value: object) -> str:
+    if value is None:
+        return "missing"
+    numbers = isinstance(value, list) and all(isinstance(number, int) for number in value)
+    return written(value) if numbers or isinstance(value, int | float | str) else "given"
 
 
 def owner_of(path: tuple[str, ...], model: type[BaseModel]) -> tuple[str, str]:
@@ -140,8 +154,10 @@ def _field_of(path: tuple[str, ...]) -> tuple[str, str]:
     if before and before[0] == "strategy" and not last.isdigit():
         # Optimizers of a strategy have the same fields.
         return last, ".".join(path)
-    if before and before[-1] == "optimizer":
-        return last, f"optimizer.{last}"
+    if before and before[-1] in ("optimizer", "validation"):
+        return last, f"{before[-1]}.{last}"
+    if before and before[-1] == "projector":
+        return f"projector.{last}", f"projector.{last}"
     if before and last.isdigit():
         field, named = _field_of(tuple(before))
         return field, f"entry {last} of {named}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,15 +16,10 @@ import numpy as np
 from mimokit.architecture.modules import Module
 from mimokit.architecture.parallel_sizes import RECOMPUTE_SELECTIVE, ParallelSizes
 from mimokit.config.errors import Problem
-from mimokit.config.rules.facts import (
-    ModuleFacts,
-    ModuleSizes,
-    Numbers,
-    module_problem,
-    size_problem,
-)
+from mimokit.config.rules.facts import ModuleFacts, ModuleSizes, Numbers
 from mimokit.config.rules.module_rules import CHUNKS, RULES, SizeRule, rounds_are_whole
 from mimokit.config.rules.pair_rules import PairRule
+from mimokit.config.rules.writing import tells
 from mimokit.layout_search.constraints import DIMENSIONS
 from mimokit.layout_search.space import Axes
 from mimokit.layout_search.task import SearchTask
@@ -43,14 +38,15 @@ def _rounds_hold(batch: Numbers, language: ModuleSizes, sizes: ModuleSizes) -> N
     return rounds_are_whole(count, sizes)
 
 
-def _rounds_problem(name: str, batch: int, language: ModuleSizes, sizes: ModuleSizes) -> Problem:
-    count = batch // (language.data * language.micro_batch)
-    what = (
-        "and Megatron-Core takes micro-batches of interleaved chunks in multiples of the "
-        f"{sizes.pipeline} stages, which the {count} of a step (data.num_microbatches) are not; "
-        "change that, or leave the field out."
+def _rounds_problem(values: Callable[..., tuple[Numbers]]) -> Callable[..., Problem]:
+    return tells(
+        CHUNKS,
+        ", and Megatron-Core takes micro-batches of interleaved chunks in multiples of the "
+        "{sizes.pipeline} stages, which the {0} of a step (data.num_microbatches) are not; change "
+        "that, or leave the field out.",
+        None,
+        values=values,
     )
-    return size_problem(name, CHUNKS, sizes.virtual, what, None)
 
 
 ROUNDS = SizeRule(
@@ -58,7 +54,9 @@ ROUNDS = SizeRule(
     _ROUNDS,
     ("pipeline", "virtual", "data", "micro_batch"),
     lambda sizes, facts: _rounds_hold(facts.global_batch_size * facts.is_language, sizes, sizes),
-    lambda sizes, facts: _rounds_problem(facts.name, facts.global_batch_size, sizes, sizes),
+    _rounds_problem(
+        lambda sizes, facts: (facts.global_batch_size // (sizes.data * sizes.micro_batch),)
+    ),
     unless=("chunks", "batch"),
 )
 ROUNDS_OF_ENCODER = PairRule(
@@ -66,7 +64,9 @@ ROUNDS_OF_ENCODER = PairRule(
     _ROUNDS,
     ("pipeline", "virtual", "data", "micro_batch"),
     lambda sizes, other, facts: _rounds_hold(facts.global_batch_size, other, sizes),
-    lambda sizes, other, facts: _rounds_problem(facts.name, facts.global_batch_size, other, sizes),
+    _rounds_problem(
+        lambda sizes, other, facts: (facts.global_batch_size // (other.data * other.micro_batch),)
+    ),
 )
 SEARCH_RULES = (
     SizeRule(
@@ -74,11 +74,9 @@ SEARCH_RULES = (
         "more GPUs than there are",
         ("tensor", "context", "pipeline", "data"),
         lambda sizes, facts: sizes.ranks <= facts.gpus,
-        lambda sizes, facts: module_problem(
-            facts.name,
+        tells(
             "data_parallel",
-            sizes.data,
-            f"it takes {sizes.ranks} GPUs and there are {facts.gpus}; choose smaller sizes.",
+            "it takes {sizes.ranks} GPUs and there are {facts.gpus}; choose smaller sizes.",
         ),
     ),
     SizeRule(
@@ -86,10 +84,8 @@ SEARCH_RULES = (
         "flash attention leaves selective recomputation nothing to save",
         ("recompute",),
         lambda sizes, facts: (sizes.recompute != RECOMPUTE_SELECTIVE) | (not facts.fused_attention),
-        lambda sizes, facts: module_problem(
-            facts.name,
+        tells(
             "recompute_granularity",
-            "selective",
             "recompute is selective, which saves nothing with flash attention; choose none or "
             "full.",
         ),

@@ -14,8 +14,9 @@ from mimokit.architecture.tokens import (
     tokens_per_item,
 )
 from mimokit.config import ExperimentConfig, MimoParallelismConfig, ModuleArchitecture
-from mimokit.config.errors import Problem
-from mimokit.config.rules.facts import a_fix, module_problem, network_path
+from mimokit.config.errors import Fix, Problem
+from mimokit.config.messages import problem_at
+from mimokit.config.rules.writing import network_path, size_path
 from mimokit.units import counted
 
 
@@ -43,12 +44,12 @@ def _frames(config: ExperimentConfig) -> Iterator[Problem]:
         geometry, room = vision_geometry(config, name), config.tokens_of(name)
         tokens = 0 if geometry is None else geometry.tokens
         if max(frames) * tokens > room:
-            what = (
+            sentence = (
                 f"a sample has {counted(max(frames), 'frame')} of {counted(tokens, 'token')} "
                 f"(data.modality_frames), but data gives it {counted(room, 'token')} "
                 "(modality_seq_lengths, or image_seq_length); raise that, or give fewer frames."
             )
-            yield module_problem(name, "modality_frames", list(frames), what)
+            yield problem_at(f"data.modality_frames.{name}", list(frames), sentence)
 
 
 def _adapters(model: MimoParallelismConfig) -> Iterator[Problem]:
@@ -60,11 +61,11 @@ def _adapters(model: MimoParallelismConfig) -> Iterator[Problem]:
         taken = model.get_architecture(name).seq_length
         if taken != feeders[largest]:
             what = (
-                f"its seq_length is {taken}, but '{largest}', which feeds it, makes up to "
+                f", but '{largest}', which feeds it, makes up to "
                 f"{counted(feeders[largest], 'token')} of an item; write that."
             )
-            fix = a_fix(network_path(name, "seq_length"), feeders[largest])
-            yield module_problem(name, "seq_length", taken, what, fix)
+            path = network_path(name, "seq_length")
+            yield problem_at(path, taken, what, feeders[largest])
 
 
 def _room(config: ExperimentConfig) -> Iterator[Problem]:
@@ -80,11 +81,12 @@ def _room(config: ExperimentConfig) -> Iterator[Problem]:
         own = last in data.modality_seq_lengths
         field = f"modality_seq_lengths.{last}" if own else "image_seq_length"
         more = -(-tokens * model.paths_of_items(last) // model.paths_of_items(name))
-        what = (
-            f"an image becomes {counted(tokens, 'token')}, but a sample has room for {room} of "
-            f"them (data.{field}); make that at least {more}."
+        sentence = (
+            f"Module '{name}': an image becomes {counted(tokens, 'token')}, but a sample has room "
+            f"for {room} of them (data.{field}); make that at least {more}."
         )
-        yield module_problem(name, field, room, what, a_fix(f"data.{field}", more))
+        fix: Fix = {"path": f"data.{field}", "value": more}
+        yield Problem(name, field, room, sentence, fix)
 
 
 def _reconstructions(model: MimoParallelismConfig) -> Iterator[Problem]:
@@ -98,13 +100,10 @@ def _reconstructions(model: MimoParallelismConfig) -> Iterator[Problem]:
         ranks, features = model.get_parallelism(name).tensor_parallel, row_features(network)
         if wrong is not None:
             field, what = wrong
-            yield module_problem(name, field, getattr(network, field), what)
+            yield problem_at(network_path(name, field), getattr(network, field), what)
         elif features % ranks:
-            what = (
-                f"tensor_parallel is {ranks}, which does not divide the {features} numbers of a "
-                "row; choose another."
-            )
-            yield module_problem(name, "tensor_parallel", ranks, what)
+            what = f", which does not divide the {features} numbers of a row; choose another."
+            yield problem_at(size_path(name, "tensor_parallel"), ranks, what)
 
 
 def _other_images(

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from mimokit.config import DataConfig, ExperimentConfig, MimoParallelismConfig
 from mimokit.config.errors import ConfigError, Problem
-from mimokit.config.rules.runtime import unrunnable
+from mimokit.config.rules.runtime_rules import unrunnable
 from mimokit.planning.frames.batch_frames import says_frames
 from mimokit.planning.layout import ConfigSource, checked_config, plan_checked
 from mimokit.planning.model_section import experiment_of_model

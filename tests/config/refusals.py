@@ -117,12 +117,16 @@ def refused(row: dict[str, Any]) -> tuple[Problem, ...]:
     return ()
 
 
+def answer(row: dict[str, Any]) -> list[list[Any]]:
+    """Return sentence and fix of every problem of a row."""
+    found = ([problem.sentence, problem.fix and dict(problem.fix)] for problem in refused(row))
+    return sorted(found, key=str)
+
+
 def refusals() -> dict[str, list[list[Any]]]:
-    """Return sentence and fix of every problem of every row."""
+    """Return the answer to every row."""
     return {
-        f"{group} | {name}": [
-            [problem.sentence, problem.fix and dict(problem.fix)] for problem in refused(row)
-        ]
+        f"{group} | {name}": answer(row)
         for group, rows in ROWS.items()
         for name, row in rows.items()
     }

@@ -53,54 +53,10 @@ def test_who_feeds_the_language_module_has_a_token() -> None:
         config.finalize()
 
 
-@pytest.mark.parametrize(
-    ("topology", "more", "sentence"),
-    [
-        (
-            {"images": [LANGUAGE], LANGUAGE: ["images"]},
-            (),
-            "Section 'model': topology has a cycle, images -> language_module -> images, in which "
-            "every module waits for itself; remove one of these edges.",
-        ),
-        (
-            {"images": [LANGUAGE], LANGUAGE: [LANGUAGE]},
-            (),
-            "topology has a cycle, language_module -> language_module,",
-        ),
-        (
-            {"images": [LANGUAGE]},
-            ("probe",),
-            "Module 'probe': by the topology no module feeds it and it does not lead to "
-            "'language_module'; let it feed 'language_module', or be fed by it.",
-        ),
-        (
-            {"images": [LANGUAGE, "probe"]},
-            ("probe",),
-            "Module 'probe': by the topology only images feeds it and it does not lead to",
-        ),
-        ({}, (), "Module 'images': by the topology no module feeds it"),
-        (
-            {"images": ["langage_module"]},
-            (),
-            "Section 'model': topology names 'langage_module', which is not a module of "
-            "module_parallelisms; choose one of images, language_module.",
-        ),
-        ({"image": [LANGUAGE], "images": [LANGUAGE]}, (), "topology names 'image', which"),
-        (
-            {"images": LANGUAGE},
-            (),
-            "Module 'images': topology is the text 'language_module'; write a list of names.",
-        ),
-    ],
-)
-def test_refusals(topology: Any, more: tuple[str, ...], sentence: str) -> None:
-    content = graph(topology, *more)
-    if "probe" in more:
-        content["model"]["special_token_ids"] = {"images": 1024}
-    problem = only(problems(content))
-    assert sentence in problem.sentence
-    assert problem.sentence.endswith(".")
-    assert "topology" in (problem.field, "topology")
+def test_a_topology_lists_names() -> None:
+    assert "topology is the text 'language_module'; write a list of names." in (
+        only(problems(graph({"images": LANGUAGE}))).sentence
+    )
 
 
 @pytest.mark.parametrize("mode", ["homogeneous", "colocated"])

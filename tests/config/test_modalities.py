@@ -9,7 +9,6 @@ import pytest
 from mimokit.config import ConfigError, ExperimentConfig, ModalityPresence, ProjectorArchitecture
 from tests.config.sections import (
     load,
-    network,
     only,
     problems,
     put,
@@ -60,23 +59,6 @@ def test_a_gradient_passes_where_something_before_is_trained() -> None:
     assert model.is_frozen("clip")
     assert not model.has_backward("clip")
     assert model.has_backward(LANGUAGE), "gradients go through it to the other encoders"
-
-
-def test_nothing_trained_at_all() -> None:
-    content = three_encoders()
-    for name in content["model"]["module_architectures"]:
-        put(content, f"model.module_architectures.{name}.frozen", True)
-    problem = only(problems(content))
-    assert (problem.module, problem.field) == ("model", "frozen")
-    assert "nothing is trained" in problem.sentence
-    assert problem.fix is not None
-    assert problems(put(content, problem.fix["path"], problem.fix["value"])) == ()
-
-
-def test_two_encoders_with_one_token() -> None:
-    problem = only(problems(put(three_encoders(), "model.special_token_ids.dino", 1024)))
-    assert (problem.module, problem.field, problem.value) == ("dino", "special_token_ids", 1024)
-    assert "'clip'" in problem.sentence
 
 
 @rows(
@@ -159,22 +141,6 @@ def test_what_a_text_head_cannot_have(
     problem = only(problems(put(text_head(), f"model.module_architectures.{path}", value)))
     assert (problem.module, problem.field) == (module, field)
     assert sentence in problem.sentence
-
-
-def test_words_are_in_every_sample() -> None:
-    content = put(text_head(), "data.modality_presence.dino", {"samples": [True, False]})
-    problem = only(problems(content))
-    assert (problem.module, problem.field) == ("dino", "modality_presence")
-    assert "which every sample has" in problem.sentence
-
-
-def test_words_are_read_once() -> None:
-    content = text_head()
-    clip = network(vocab_size=1024, seq_length=16, modal_type="text")
-    content["model"]["module_architectures"]["clip"] = clip
-    problem = only(problems(content))
-    assert (problem.module, problem.field) == ("dino", "modal_type")
-    assert "'clip' reads the words already" in problem.sentence
 
 
 def test_images_of_any_size_have_a_longest_side() -> None:

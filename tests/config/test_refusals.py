@@ -95,13 +95,6 @@ def test_the_small_config_is_right() -> None:
     assert problems(sections()) == ()
 
 
-def test_a_list_of_other_length_than_a_heads_pairs() -> None:
-    stretched = {"rope_type": "longrope", "long_factor": (1.0,) * 4}
-    path = f"model.module_architectures.{LANGUAGE}.rope_scaling"
-    told = "short_factor has 0 numbers, but a head has 4 pairs"
-    check(told, {"put": {path: stretched}, "at": [LANGUAGE]})
-
-
 def heterogeneous(language_offset: int) -> dict[str, Any]:
     return sections(dict(FOUR), {**FOUR, "rank_offset": language_offset}, "1f1b")
 

@@ -78,24 +78,6 @@ def test_the_world_is_that_of_all_replicas() -> None:
         None,
         "strategy.network.latency is '-1 ms'",
     ),
-    (
-        {"name": "diloco", "replicas": 3},
-        8,
-        "strategy.replicas is 3, which does not divide the 8 ranks of the world; choose 2",
-    ),
-    ({"name": "demo"}, None, "strategy.name demo does not run between replicas of a layout"),
-    ({"name": "noloco", "replicas": 4}, None, "strategy.name noloco does not run between replicas"),
-    (
-        {"name": "diloco", "codec": "int8"},
-        None,
-        "strategy.codec int8 does not run between replicas",
-    ),
-    (
-        {"name": "fedavg", "inner_optimizer": {"name": "muon"}},
-        None,
-        "strategy.inner_optimizer.name muon does not run between replicas of a layout, only "
-        "between the nodes of Trainer.fit; simple_reduce, fedavg, sparta and diloco run there",
-    ),
 )
 def test_one_sentence_that_names_the_key(strategy: Any, world: int | None, sentence: str) -> None:
     assert sentence in only(problems(of(strategy), world)).sentence

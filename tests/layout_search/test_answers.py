@@ -92,7 +92,7 @@ def test_why_not_the_best_itself(result: SearchResult) -> None:
         ),
         (
             layout("heterogeneous", ParallelSizes(data=3), ParallelSizes(data=2)),
-            "data_parallel is 3 and that of 'language' is 2; one must divide the other",
+            "data_parallel is 3, and that of 'language' is 2; one must divide the other",
         ),
         (
             layout(

@@ -9,16 +9,13 @@ from mimokit.config.base import world_check
 from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.config.rules.combinations import combination_problems
 from mimokit.config.rules.context import ValidationContext
-from mimokit.config.rules.modalities import decoder_problems, modality_problems
-from mimokit.config.rules.modules import name_problems, topology_problems
-from mimokit.config.rules.networks import network_problems
-from mimokit.config.rules.positions import position_problems
-from mimokit.config.rules.projectors import projector_problems
+from mimokit.config.rules.data_rules import data_problems
+from mimokit.config.rules.graph_rules import graph_problems, name_problems
+from mimokit.config.rules.network_rules import network_problems
 from mimokit.config.rules.ranks import mode_problems
 from mimokit.config.rules.roles import role_problems
-from mimokit.config.rules.runtime import prediction_problems, runtime_problems, strategy_problems
+from mimokit.config.rules.runtime_rules import runtime_problems
 from mimokit.config.rules.sharding import sharding_problems
-from mimokit.config.rules.tokens import sample_problems, token_problems
 
 if TYPE_CHECKING:
     from mimokit.config.experiment import ExperimentConfig
@@ -30,21 +27,14 @@ __all__ = ["ValidationContext", "all_problems", "check_experiment", "check_model
 def all_problems(context: ValidationContext) -> Iterator[Problem]:
     """Yield everything that is wrong with a config."""
     yield from name_problems(context)
-    yield from topology_problems(context)
+    yield from graph_problems(context)
     yield from mode_problems(context)
     yield from network_problems(context)
     yield from role_problems(context)
     yield from combination_problems(context)
-    yield from position_problems(context)
-    yield from projector_problems(context)
-    yield from decoder_problems(context)
     yield from sharding_problems(context)
-    yield from modality_problems(context)
-    yield from token_problems(context)
-    yield from sample_problems(context)
+    yield from data_problems(context)
     yield from runtime_problems(context)
-    yield from prediction_problems(context)
-    yield from strategy_problems(context)
 
 
 def check_model(model: MimoParallelismConfig, world_size: int | None = None) -> None:

@@ -16,9 +16,9 @@ from mimokit.config.errors import Problem
 from mimokit.config.messages import NO_FIX, problem_at, written
 from mimokit.config.parallelism import LEFT_OUT, ModuleParallelismConfig
 from mimokit.config.rules.context import ValidationContext
-from mimokit.config.rules.facts import a_fix, module_problem, network_path, size_path
 from mimokit.config.rules.projectors import most_inner_layers
 from mimokit.config.rules.roles import ENCODERS, LANGUAGE, WRITER, Role, may_have, role_of
+from mimokit.config.rules.writing import network_path, size_path
 from mimokit.config.runtime import DeploymentMode, RuntimeConfig
 
 MODES: tuple[DeploymentMode, ...] = get_args(DeploymentMode)
@@ -218,11 +218,7 @@ def refusal(part: Part, name: str, what: str, other: str) -> Problem:
     sentence = f"{_told(part, what)} is refused with {_told(part, other)}{in_mode}; {change}."
     field = what.partition(" ")[0]
     path, value = path_of(name, field), part.values.get(field)
-    right = _WITHOUT.get(field, NO_FIX)
-    if not path.startswith(_OF_MODULES):
-        return problem_at(path, value, sentence, right)
-    fix = None if right is NO_FIX else a_fix(path, right)
-    return module_problem(name, field, value, sentence, fix)
+    return problem_at(path, value, sentence, _WITHOUT.get(field, NO_FIX))
 
 
 def path_of(name: str, field: str) -> str:
@@ -231,6 +227,8 @@ def path_of(name: str, field: str) -> str:
     section = next((section for section, fields in _SECTIONS.items() if first in fields), "model")
     if section in ("network", "sizes"):
         return (network_path if section == "network" else size_path)(name, field)
+    if field == "topology":
+        return f"model.topology.{name}"
     return field if field == "strategy" else f"{section}.{field}"
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
-from mimokit.config.graph import find_cycle
+from mimokit.config.graph import find_cycle, names_of
 from mimokit.config.parallelism import ModuleParallelismConfig
 from mimokit.config.rules.facts import ModuleSizes
 from mimokit.config.world_size import ResolvedWorld, resolve
@@ -116,8 +116,11 @@ class ValidationContext:
     @cached_property
     def graph_is_valid(self) -> bool:
         """Whether it is known which module feeds which, and which is the language module."""
-        known = self.is_valid("model.llm_module_name", "model.topology")
-        return known and not find_cycle(self.model.module_topology)
+        if not self.is_valid("model.llm_module_name", "model.topology"):
+            return False
+        graph = self.model.module_topology
+        known = self.model.module_parallelisms.keys() >= {*names_of(graph)}
+        return known and not find_cycle(graph)
 
     def networks(
         self, names: Iterable[str] | None = None
@@ -135,6 +138,23 @@ class ValidationContext:
             for bad in self.invalid_paths
             for path in paths
         )
+
+    def reads(self, paths: Iterable[str], names: Mapping[str, str]) -> bool:
+        """Return whether the sections of paths are there, and no value at them was rejected.
+
+        Args:
+            names: what stands in braces in a path -> the module.
+        """
+        if any(getattr(self, path.partition(".")[0]) is None for path in paths):
+            return False
+        return not self.invalid_paths or self.is_valid(*(path.format(**names) for path in paths))
+
+    def value_at(self, path: str) -> object:
+        """Return the value at a path; None where there is none."""
+        value: Any = self
+        for key in path.split("."):
+            value = value.get(key) if isinstance(value, Mapping) else getattr(value, key, None)
+        return value
 
     def has_valid_sizes(self, *names: str) -> bool:
         """Return whether the sizes of the modules can be relied on."""

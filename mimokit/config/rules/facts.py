@@ -1,4 +1,4 @@
-"""What rules of layouts read: sizes and facts as plain numbers, and how problems are written.
+"""What rules of layouts read: sizes and facts as plain numbers.
 
 A fact that a reader does not know is 0, which everything divides. Replicas and samples that are not
 known yet are 0, too, and the rules that read them are silent.
@@ -10,9 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from numpy.typing import NDArray
-
-from mimokit.config.errors import Fix, Problem
-from mimokit.config.messages import NO_FIX, written
 
 Numbers = float | NDArray[Any]
 """A number, or an array of numbers that broadcasts against the others.
@@ -139,6 +136,11 @@ class ModuleFacts:
     sized_by: str = ""
 
     @property
+    def sized_like(self) -> str:
+        """The module whose sizes it has."""
+        return self.sized_by or self.name
+
+    @property
     def layers_with_ends(self) -> int:
         """Layers with embedding and loss counted as layers."""
         return self.layers + 2 + self.extra
@@ -171,60 +173,3 @@ class PairFacts:
 def unknown_sizes(sizes: ModuleSizes) -> set[str]:
     """Return the fields of one module that are not known yet."""
     return {field for field in ("data", "micro_batch") if getattr(sizes, field) == 0}
-
-
-def size_path(name: str, field: str) -> str:
-    """Return the path of a field of a module's parallel sizes."""
-    return f"model.module_parallelisms.{name}.{field}"
-
-
-def network_path(name: str, field: str) -> str:
-    """Return the path of a field of a module's network."""
-    return f"model.module_architectures.{name}.{field}"
-
-
-def not_a_multiple(name: str, field: str, value: int, divisor_name: str, divisor: int) -> Problem:
-    """Return the problem of a number of a network that a size does not divide."""
-    nearest = max(divisor, round(value / divisor) * divisor)
-    what = (
-        f"which {divisor_name} {divisor} does not divide; make it a multiple, {nearest} say, or "
-        f"change {divisor_name}."
-    )
-    return network_problem(name, field, value, what, nearest)
-
-
-def network_problem(
-    name: str, field: str, value: object, what: str, right: object = NO_FIX
-) -> Problem:
-    """Return the problem of a field of a network; see `size_problem`."""
-    return _of_field(name, network_path(name, field), field, value, what, right)
-
-
-def size_problem(
-    name: str, field: str, value: object, what: str, right: object = NO_FIX
-) -> Problem:
-    """Return the problem of a field of a module's parallel sizes.
-
-    Args:
-        what: the sentence behind the value.
-        right: see `mimokit.config.messages.problem_at`.
-    """
-    return _of_field(name, size_path(name, field), field, value, what, right)
-
-
-def _of_field(name: str, path: str, field: str, value: object, what: str, right: object) -> Problem:
-    state = "missing" if value is None else written(value)
-    fix = None if right is NO_FIX else a_fix(path, right)
-    return module_problem(name, field, value, f"{field} is {state}, {what}", fix)
-
-
-def module_problem(
-    name: str, field: str, value: object, what: str, fix: Fix | None = None
-) -> Problem:
-    """Return a problem whose sentence begins with the module."""
-    return Problem(name, field, value, f"Module '{name}': {what}", fix)
-
-
-def a_fix(path: str, value: object) -> Fix:
-    """Return the change of one value."""
-    return {"path": path, "value": value}

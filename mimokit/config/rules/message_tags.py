@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from mimokit.config.data import DataConfig
-from mimokit.config.errors import Problem
+from mimokit.config.errors import Fix, Problem
 from mimokit.config.model import MimoParallelismConfig
-from mimokit.config.rules.facts import a_fix
 from mimokit.units import counted
 
 FIELD_BITS = (("direction", 1), ("edge", 7), ("microbatch", 10), ("slot", 8), ("split", 5))
@@ -63,7 +62,7 @@ def tag_problems(model: MimoParallelismConfig, data: DataConfig) -> Iterator[Pro
         return
     sentence = too_many("microbatch", data.num_microbatches)
     if sentence is not None:
-        fix = a_fix("data.num_microbatches", ROOM["microbatch"])
+        fix: Fix = {"path": "data.num_microbatches", "value": ROOM["microbatch"]}
         yield Problem("data", "num_microbatches", data.num_microbatches, sentence, fix)
     topology, sizes = model.module_topology, model.module_parallelisms
     cut = [language] if mode == "homogeneous" else sizes.values()

@@ -12,21 +12,17 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from mimokit.config.errors import Fix, Problem
-from mimokit.config.rules.facts import (
-    ModuleFacts,
-    ModuleSizes,
-    Numbers,
-    a_fix,
-    module_problem,
-    network_path,
-    network_problem,
-    not_a_multiple,
-    size_path,
-    size_problem,
-    unknown_sizes,
+from mimokit.config.errors import Problem
+from mimokit.config.rules.facts import ModuleFacts, ModuleSizes, Numbers, unknown_sizes
+from mimokit.config.rules.writing import (
+    NET,
+    NO_MULTIPLE,
+    SIZES,
+    nearest_multiple,
+    no_multiple,
+    tells,
+    told,
 )
-from mimokit.units import counted
 
 CHUNKS = "virtual_pipeline_model_parallel_size"
 INSTANCES = "num_distributed_optimizer_instances"
@@ -52,77 +48,35 @@ class SizeRule:
     unless: tuple[str, ...] = ()
 
 
-def _divides_width(field: str, fact: str) -> Callable[[ModuleSizes, ModuleFacts], Problem]:
-    return lambda sizes, facts: not_a_multiple(
-        facts.name, field, getattr(facts, fact), "tensor_parallel", int(sizes.tensor)
-    )
-
-
-def _kv_heads(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
-    what = f"and tensor_parallel {sizes.tensor}; one must divide the other, change one of them."
-    return network_problem(facts.name, "num_query_groups", facts.kv_heads, what)
-
-
-def _tensor(sizes: ModuleSizes, facts: ModuleFacts, what: str, fix: Fix | None = None) -> Problem:
-    sentence = f"tensor_parallel is {sizes.tensor}, {what}"
-    return module_problem(facts.name, "tensor_parallel", sizes.tensor, sentence, fix)
-
-
-def _value_biases(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
-    what = (
-        f"whose ranks share {counted(facts.kv_heads, 'query group')}, and cannot share the "
-        f"{facts.value_biases} biases of their values evenly (add_key_bias is false); choose at "
-        f"most {facts.kv_heads}, or leave out add_key_bias."
-    )
-    return _tensor(sizes, facts, what, a_fix(network_path(facts.name, "add_key_bias"), None))
-
-
-def _projector_holds(sizes: ModuleSizes, facts: ModuleFacts) -> Numbers:
-    return math.gcd(*facts.projector_widths) % sizes.tensor == 0
-
-
-def _projector(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
-    width = next(width for width in facts.projector_widths if width % sizes.tensor)
-    what = (
-        f"which does not divide the {width} outputs of a matrix of its projector; choose a "
-        "divisor, or other projector.hidden_sizes."
-    )
-    return _tensor(sizes, facts, what)
-
-
 def _first_layers(sizes: ModuleSizes, facts: ModuleFacts) -> Numbers:
     layers, fewer = sizes.layers_per_chunk(facts.layers, facts.extra)
     return layers - fewer
 
 
 def _inner_layers(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
-    first = int(_first_layers(sizes, facts))
     if facts.layers < facts.inner_layers:
-        what = (
-            f"fewer than the {facts.inner_layers} layers that add the rows of inner layers of an "
-            "encoder (projector.deepstack_layers); name fewer there."
-        )
-        return network_problem(facts.name, "num_layers", facts.layers, what)
-    what = (
-        f"which leaves {counted(first, 'layer')} to the first chunk of its first stage, but its "
-        f"first {facts.inner_layers} layers add the rows of inner layers of an encoder "
-        f"(projector.deepstack_layers); lower pipeline_parallel or {CHUNKS}, or name fewer layers "
-        "there."
-    )
-    return size_problem(facts.name, "pipeline_parallel", sizes.pipeline, what)
+        return _TOO_FEW_LAYERS(sizes, facts)
+    return _SHORT_FIRST_CHUNK(sizes, facts)
+
+
+_TOO_FEW_LAYERS = tells(
+    "num_layers",
+    ", fewer than the {facts.inner_layers} layers that add the rows of inner layers of an encoder "
+    "(projector.deepstack_layers); name fewer there.",
+)
+_SHORT_FIRST_CHUNK = tells(
+    "pipeline_parallel",
+    ", which leaves {0:layer} to the first chunk of its first stage, but its first "
+    "{facts.inner_layers} layers add the rows of inner layers of an encoder "
+    f"(projector.deepstack_layers); lower pipeline_parallel or {CHUNKS}, or name fewer layers "
+    "there.",
+    values=lambda sizes, facts: (int(_first_layers(sizes, facts)),),
+)
 
 
 def _pieces(sizes: ModuleSizes, facts: ModuleFacts) -> Numbers:
     """Pieces of a sequence: a causal one is dealt out in two per context-parallel rank."""
     return sizes.context * (1 + facts.is_language * (sizes.context > 1))
-
-
-def _context(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
-    what = (
-        f"which cuts its {facts.seq} tokens into {_pieces(sizes, facts)} unequal pieces; choose "
-        "one that divides them."
-    )
-    return size_problem(facts.name, "context_parallel", sizes.context, what)
 
 
 def _shards_hold(sizes: ModuleSizes, facts: ModuleFacts) -> Numbers:
@@ -133,20 +87,14 @@ def _shards_hold(sizes: ModuleSizes, facts: ModuleFacts) -> Numbers:
 
 def _shards(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
     what = (
-        f"which does not divide the {facts.seq // sizes.context} tokens of a context-parallel "
+        f", which does not divide the {facts.seq // sizes.context} tokens of a context-parallel "
         "rank, as sequence_parallel asks for; choose a divisor"
     )
     if facts.experts:
-        return _tensor(sizes, facts, f"{what}.")
-    fix = a_fix(size_path(facts.name, "sequence_parallel"), False)
-    return _tensor(sizes, facts, f"{what}, or set sequence_parallel to false.", fix)
-
-
-def _one_stage(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
-    what = (
-        "but its pipeline_parallel is 1; chunks are of the stages of a pipeline, so leave it out."
-    )
-    return size_problem(facts.name, CHUNKS, sizes.virtual, what, None)
+        return tells("tensor_parallel", f"{what}.")(sizes, facts)
+    mends = f"{SIZES}.sequence_parallel"
+    what += ", or set sequence_parallel to false."
+    return tells("tensor_parallel", what, False, mends)(sizes, facts)
 
 
 def _layers_hold(sizes: ModuleSizes, facts: ModuleFacts) -> Numbers:
@@ -160,20 +108,20 @@ def _layers_hold(sizes: ModuleSizes, facts: ModuleFacts) -> Numbers:
 
 
 def _layers(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
-    chunks, layers = int(sizes.chunks), facts.layers
     if facts.ends:
         return _layers_with_ends(sizes, facts)
+    chunks = int(sizes.chunks)
+    right = nearest_multiple(facts.layers, chunks)
     divisor = "pipeline_parallel" if sizes.virtual == 1 else f"pipeline_parallel x {CHUNKS}"
-    if facts.ends is False:
-        return not_a_multiple(facts.name, "num_layers", layers, divisor, chunks)
-    nearest = max(chunks, round(layers / chunks) * chunks)
-    what = (
-        f"and {divisor} {chunks}; the layers cannot be dealt to {sizes.pipeline} stages x "
-        f"{sizes.virtual} chunks, as {chunks} divides neither {layers} nor, with embedding and "
-        f"loss counted as layers, {facts.layers_with_ends}, or leaves a chunk without a layer; "
+    alone = told(NO_MULTIPLE, chunks, right, name=divisor)
+    with_ends = (
+        f", and {divisor} {chunks}; the layers cannot be dealt to {sizes.pipeline} stages x "
+        f"{sizes.virtual} chunks, as {chunks} divides neither {facts.layers} nor, with embedding "
+        f"and loss counted as layers, {facts.layers_with_ends}, or leaves a chunk without a layer; "
         "choose a product that divides one of them."
     )
-    return network_problem(facts.name, "num_layers", layers, what, nearest)
+    what = alone if facts.ends is False else with_ends
+    return tells("num_layers", what, right)(sizes, facts)
 
 
 def _layers_with_ends(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
@@ -196,7 +144,7 @@ def _layers_with_ends(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
             f"there are {chunks} chunks for {layers} layers (num_layers), so that one has none; "
             f"{change}"
         )
-    return size_problem(facts.name, LOSS_END, True, f"but {why}.", None)
+    return tells(LOSS_END, f", but {why}.", None)(sizes, facts)
 
 
 def _experts_hold(sizes: ModuleSizes, facts: ModuleFacts) -> Numbers:
@@ -207,60 +155,27 @@ def _experts_hold(sizes: ModuleSizes, facts: ModuleFacts) -> Numbers:
 
 def _experts(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
     if facts.experts:
-        return not_a_multiple(
-            facts.name, "num_moe_experts", facts.experts, "expert_parallel", int(sizes.expert)
-        )
-    field, size = "expert_parallel", sizes.expert
-    if size == 1:
-        field, size = "expert_tensor_parallel", sizes.expert_tensor
-    return size_problem(facts.name, field, size, "but it has no experts; set it to 1.", 1)
+        return no_multiple("num_moe_experts", "expert_parallel")(sizes, facts)
+    field = "expert_tensor_parallel" if sizes.expert == 1 else "expert_parallel"
+    return tells(field, ", but it has no experts; set it to 1.", 1)(sizes, facts)
 
 
-def _expert_biases(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
-    field, size = "expert_tensor_parallel", sizes.expert_tensor
-    sentence = (
-        f"{field} is {size}, but experts that ranks share have no biases, and add_bias_linear is "
-        "not false; set it to false."
-    )
-    fix = a_fix(network_path(facts.name, "add_bias_linear"), False)
-    return module_problem(facts.name, field, size, sentence, fix)
-
-
-def _expert_tokens(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
-    what = (
-        "and each of these ranks would send the same tokens to the experts; set sequence_parallel "
-        "to true, so that they share them."
-    )
-    fix = a_fix(size_path(facts.sized_by or facts.name, "sequence_parallel"), True)
-    return _tensor(sizes, facts, what, fix)
-
-
-def _expert_width(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
-    field, ranks = "moe_ffn_hidden_size", int(sizes.expert_tensor)
-    return not_a_multiple(facts.name, field, facts.expert_ffn, "expert_tensor_parallel", ranks)
+_STAGE_RANKS = (
+    "the {sizes.ranks_per_stage} ranks of a pipeline stage (tensor x context x data parallel)"
+)
 
 
 def _stage_ranks(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
-    ranks = (
-        f"the {sizes.ranks_per_stage} ranks of a pipeline stage (tensor x context x data parallel)"
-    )
     if sizes.expert_tensor > 1:
-        what = (
-            f"and times expert_parallel {sizes.expert} it does not divide {ranks}; choose sizes "
-            f"whose product divides {sizes.ranks_per_stage}."
-        )
-        field, size = "expert_tensor_parallel", sizes.expert_tensor
-        return size_problem(facts.name, field, size, what)
-    what = f"which does not divide {ranks}; choose a divisor of {sizes.ranks_per_stage}."
-    return size_problem(facts.name, "expert_parallel", sizes.expert, what)
-
-
-def _batch(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
-    what = (
-        f"and times micro_batch_size {sizes.micro_batch} it does not divide the "
-        f"{facts.global_batch_size} samples of a step; choose sizes whose product does."
-    )
-    return size_problem(facts.name, "data_parallel", sizes.data, what)
+        return tells(
+            "expert_tensor_parallel",
+            f", and times expert_parallel {{sizes.expert}} it does not divide {_STAGE_RANKS}; "
+            "choose sizes whose product divides {sizes.ranks_per_stage}.",
+        )(sizes, facts)
+    return tells(
+        "expert_parallel",
+        f", which does not divide {_STAGE_RANKS}; choose a divisor of {{sizes.ranks_per_stage}}.",
+    )(sizes, facts)
 
 
 def rounds_are_whole(micro_batches: Numbers, sizes: ModuleSizes) -> Numbers:
@@ -276,12 +191,10 @@ def _expert_replicas(sizes: ModuleSizes) -> Numbers:
     return sizes.ranks_per_stage // (sizes.expert * sizes.expert_tensor)
 
 
-def _instances(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
-    count, of = sizes.replicas, "replicas (data x context parallel)"
-    if count % sizes.instances == 0:
-        count, of = _expert_replicas(sizes), "replicas of an expert"
-    what = f"which does not divide its {count} {of}; choose a divisor of {count}."
-    return size_problem(facts.name, INSTANCES, sizes.instances, what)
+def _uneven_replicas(sizes: ModuleSizes, facts: ModuleFacts) -> tuple[Numbers, str]:
+    if sizes.replicas % sizes.instances:
+        return sizes.replicas, "replicas (data x context parallel)"
+    return _expert_replicas(sizes), "replicas of an expert"
 
 
 VOCABULARY = SizeRule(
@@ -289,7 +202,7 @@ VOCABULARY = SizeRule(
     "tensor parallelism does not divide the vocabulary",
     ("tensor",),
     lambda sizes, facts: facts.vocab % sizes.tensor == 0,
-    _divides_width("vocab_size", "vocab"),
+    no_multiple("vocab_size", "tensor_parallel"),
 )
 STAGE_RANKS = SizeRule(
     "stage ranks",
@@ -305,7 +218,7 @@ RULES = (
         "tensor parallelism does not divide the attention heads",
         ("tensor",),
         lambda sizes, facts: facts.heads % sizes.tensor == 0,
-        _divides_width("num_attention_heads", "heads"),
+        no_multiple("num_attention_heads", "tensor_parallel"),
     ),
     SizeRule(
         "key heads",
@@ -314,7 +227,10 @@ RULES = (
         lambda sizes, facts: (
             (facts.kv_heads % sizes.tensor == 0) | (sizes.tensor % max(1, facts.kv_heads) == 0)
         ),
-        _kv_heads,
+        tells(
+            "num_query_groups",
+            ", and tensor_parallel {sizes.tensor}; one must divide the other, change one of them.",
+        ),
         unless=("heads",),
     ),
     SizeRule(
@@ -324,7 +240,14 @@ RULES = (
         lambda sizes, facts: (
             (facts.value_biases % sizes.tensor == 0) | (sizes.tensor <= facts.kv_heads)
         ),
-        _value_biases,
+        tells(
+            "tensor_parallel",
+            ", whose ranks share {facts.kv_heads:query group}, and cannot share the "
+            "{facts.value_biases} biases of their values evenly (add_key_bias is false); choose at "
+            "most {facts.kv_heads}, or leave out add_key_bias.",
+            None,
+            f"{NET}.add_key_bias",
+        ),
         unless=("heads", "key heads"),
     ),
     SizeRule(
@@ -332,29 +255,39 @@ RULES = (
         "tensor parallelism does not divide the feed-forward width",
         ("tensor",),
         lambda sizes, facts: facts.ffn % sizes.tensor == 0,
-        _divides_width("ffn_hidden_size", "ffn"),
+        no_multiple("ffn_hidden_size", "tensor_parallel"),
     ),
     SizeRule(
         "shared expert",
         "tensor parallelism does not divide the feed-forward width",
         ("tensor",),
         lambda sizes, facts: facts.shared_ffn % sizes.tensor == 0,
-        _divides_width("moe_shared_expert_intermediate_size", "shared_ffn"),
+        no_multiple("moe_shared_expert_intermediate_size", "tensor_parallel"),
     ),
     VOCABULARY,
     SizeRule(
         "projector",
         "tensor parallelism does not divide the width of a projector",
         ("tensor",),
-        _projector_holds,
-        _projector,
+        lambda sizes, facts: math.gcd(*facts.projector_widths) % sizes.tensor == 0,
+        tells(
+            "tensor_parallel",
+            ", which does not divide the {0} outputs of a matrix of its projector; choose a "
+            "divisor, or other projector.hidden_sizes.",
+            values=lambda s, facts: (next(w for w in facts.projector_widths if w % s.tensor),),
+        ),
     ),
     SizeRule(
         "context",
         "context parallelism does not divide the sequence",
         ("context",),
         lambda sizes, facts: facts.seq % _pieces(sizes, facts) == 0,
-        _context,
+        tells(
+            "context_parallel",
+            ", which cuts its {facts.seq} tokens into {0} unequal pieces; choose one that divides "
+            "them.",
+            values=lambda sizes, facts: (_pieces(sizes, facts),),
+        ),
     ),
     SizeRule(
         "sequence shards",
@@ -369,7 +302,12 @@ RULES = (
         "several chunks per stage need a pipeline",
         ("pipeline", "virtual"),
         lambda sizes, facts: (sizes.virtual == 1) | (sizes.pipeline > 1),
-        _one_stage,
+        tells(
+            CHUNKS,
+            ", but its pipeline_parallel is 1; chunks are of the stages of a pipeline, so leave it "
+            "out.",
+            None,
+        ),
     ),
     SizeRule(
         "layers",
@@ -400,14 +338,20 @@ RULES = (
         "expert tensor parallelism does not divide the width of an expert",
         ("expert_tensor",),
         lambda sizes, facts: facts.expert_ffn % sizes.expert_tensor == 0,
-        _expert_width,
+        no_multiple("moe_ffn_hidden_size", "expert_tensor_parallel"),
     ),
     SizeRule(
         "expert biases",
         "experts that ranks share have no biases",
         ("expert_tensor",),
         lambda sizes, facts: (sizes.expert_tensor == 1) | (not facts.expert_biases),
-        _expert_biases,
+        tells(
+            "expert_tensor_parallel",
+            ", but experts that ranks share have no biases, and add_bias_linear is not false; set "
+            "it to false.",
+            False,
+            f"{NET}.add_bias_linear",
+        ),
     ),
     SizeRule(
         "expert tokens",
@@ -416,7 +360,13 @@ RULES = (
         lambda sizes, facts: (
             (sizes.tensor == 1) | (sizes.sequence_parallel != 0) | (facts.experts == 0)
         ),
-        _expert_tokens,
+        tells(
+            "tensor_parallel",
+            ", and each of these ranks would send the same tokens to the experts; set "
+            "sequence_parallel to true, so that they share them.",
+            True,
+            "model.module_parallelisms.{facts.sized_like}.sequence_parallel",
+        ),
     ),
     SizeRule(
         "batch",
@@ -425,7 +375,11 @@ RULES = (
         lambda sizes, facts: (
             facts.global_batch_size * facts.is_language % (sizes.data * sizes.micro_batch) == 0
         ),
-        _batch,
+        tells(
+            "data_parallel",
+            ", and times micro_batch_size {sizes.micro_batch} it does not divide the "
+            "{facts.global_batch_size} samples of a step; choose sizes whose product does.",
+        ),
     ),
     SizeRule(
         "instances",
@@ -435,7 +389,11 @@ RULES = (
             (sizes.replicas % sizes.instances == 0)
             & (_expert_replicas(sizes) % sizes.instances == 0)
         ),
-        _instances,
+        tells(
+            INSTANCES,
+            ", which does not divide its {0} {1}; choose a divisor of {0}.",
+            values=_uneven_replicas,
+        ),
     ),
 )
 """In the order in which a search decides and counts them."""

@@ -11,17 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from mimokit.axes import CONFIG_FIELDS, SIZE_FIELDS, Axis
-from mimokit.config.errors import Fix, Problem
-from mimokit.config.messages import NO_FIX
-from mimokit.config.rules.facts import (
-    ModuleSizes,
-    Numbers,
-    PairFacts,
-    a_fix,
-    module_problem,
-    size_problem,
-    unknown_sizes,
-)
+from mimokit.config.errors import Problem
+from mimokit.config.messages import NO_FIX, problem_at
+from mimokit.config.rules.facts import ModuleSizes, Numbers, PairFacts, unknown_sizes
+from mimokit.config.rules.writing import size_path, tells
 
 
 @dataclass(frozen=True)
@@ -46,19 +39,12 @@ def shared_ranks_problem(name: str, sizes: ModuleSizes, world: int, why: str) ->
         else f"no data_parallel fits, choose sizes whose product divides {world}"
     )
     what = (
-        f"which makes {sizes.ranks} ranks (tensor {sizes.tensor} x context {sizes.context} x "
+        f", which makes {sizes.ranks} ranks (tensor {sizes.tensor} x context {sizes.context} x "
         f"pipeline {sizes.pipeline} x data {sizes.data}), but {why}; {right}."
     )
-    return size_problem(name, "data_parallel", sizes.data, what, replicas if fits else NO_FIX)
-
-
-def pipeline_problem(name: str, stages: int, right: str, fix: Fix) -> Problem:
-    """Return the problem of a pipeline on shared ranks."""
-    what = (
-        f"pipeline_parallel is {stages}, but modules that share their ranks in colocated mode run "
-        f"without a pipeline; {right}."
+    return problem_at(
+        size_path(name, "data_parallel"), sizes.data, what, replicas if fits else NO_FIX
     )
-    return module_problem(name, "pipeline_parallel", stages, what, fix)
 
 
 def _same_size(axis: Axis) -> PairRule:
@@ -73,59 +59,24 @@ def _same_size(axis: Axis) -> PairRule:
             return (left == right) | (left == 1)
         return left == right
 
-    def problem(sizes: ModuleSizes, other: ModuleSizes, facts: PairFacts) -> Problem:
-        left, right = getattr(sizes, field), getattr(other, field)
-        what = (
-            f"but homogeneous mode gives all modules the same sizes and '{facts.other}' has "
-            f"{right}; set it to {right}, or use colocated mode."
-        )
-        return size_problem(facts.name, config_field, left, what, right)
-
-    reason = "sizes differ in homogeneous mode"
-    return PairRule(f"same {field}", reason, (field,), holds, problem)
-
-
-def _replicas(sizes: ModuleSizes, other: ModuleSizes, facts: PairFacts) -> Problem:
-    what = (
-        f"data_parallel is {sizes.data} and that of '{facts.other}' is {other.data}; one must "
-        "divide the other, so that samples can be handed over whole."
+    return PairRule(
+        f"same {field}",
+        "sizes differ in homogeneous mode",
+        (field,),
+        holds,
+        tells(
+            config_field,
+            ", but homogeneous mode gives all modules the same sizes and '{facts.other}' has "
+            f"{{other.{field}}}; set it to {{other.{field}}}, or use colocated mode.",
+            lambda sizes, other, facts: getattr(other, field),
+        ),
     )
-    return module_problem(facts.name, "data_parallel", sizes.data, what)
 
 
-def _samples(sizes: ModuleSizes, other: ModuleSizes, facts: PairFacts) -> Problem:
-    samples = other.data * other.micro_batch
+def _fitting(sizes: ModuleSizes, other: ModuleSizes) -> int:
+    """Return the smallest number of samples per replica of another that replicas can share."""
     step = int(sizes.data) // math.gcd(int(sizes.data), int(other.data))
-    fitting = math.ceil(float(other.micro_batch) / step) * step
-    what = (
-        f"data_parallel is {sizes.data}, which does not divide the {samples} samples of a "
-        f"micro-batch (data.base_batch_size {other.micro_batch} x data_parallel {other.data} of "
-        f"'{facts.other}'); a base_batch_size of {fitting} would do."
-    )
-    fix = a_fix("data.base_batch_size", fitting)
-    return module_problem(facts.name, "data_parallel", sizes.data, what, fix)
-
-
-def _micro_batches(sizes: ModuleSizes, other: ModuleSizes, facts: PairFacts) -> Problem:
-    left, samples = sizes.micro_batch * sizes.data, other.micro_batch * other.data
-    what = (
-        f"which times data_parallel {sizes.data} are {left} samples, but a micro-batch of "
-        f"'{facts.other}' has {samples}; make them equal."
-    )
-    return size_problem(facts.name, "micro_batch_size", sizes.micro_batch, what)
-
-
-def _shared_ranks(sizes: ModuleSizes, other: ModuleSizes, facts: PairFacts) -> Problem:
-    why = f"'{facts.other}' takes {other.ranks} and all modules share their ranks"
-    return shared_ranks_problem(facts.name, sizes, int(other.ranks), why)
-
-
-def _no_pipeline(sizes: ModuleSizes, other: ModuleSizes, facts: PairFacts) -> Problem:
-    what = (
-        f"but an encoder on shared ranks has one stage, or as many as '{facts.other}' "
-        f"({other.pipeline}); set it to 1, or use heterogeneous mode."
-    )
-    return size_problem(facts.name, "pipeline_parallel", int(sizes.pipeline), what, 1)
+    return math.ceil(float(other.micro_batch) / step) * step
 
 
 SAMPLES = PairRule(
@@ -133,7 +84,15 @@ SAMPLES = PairRule(
     "a micro-batch has fewer samples than the encoder has replicas",
     ("data", "micro_batch"),
     lambda sizes, other, facts: other.micro_batch * other.data % sizes.data == 0,
-    _samples,
+    tells(
+        "data_parallel",
+        ", which does not divide the {0} samples of a micro-batch (data.base_batch_size "
+        "{other.micro_batch} x data_parallel {other.data} of '{facts.other}'); a base_batch_size "
+        "of {1} would do.",
+        lambda sizes, other, facts: _fitting(sizes, other),
+        "data.base_batch_size",
+        lambda sizes, other, facts: (other.data * other.micro_batch, _fitting(sizes, other)),
+    ),
     unless=("same data",),
 )
 REPLICAS = PairRule(
@@ -145,21 +104,38 @@ REPLICAS = PairRule(
         if facts.mode != "homogeneous"
         else True
     ),
-    _replicas,
+    tells(
+        "data_parallel",
+        ", and that of '{facts.other}' is {other.data}; one must divide the other, so that samples "
+        "can be handed over whole.",
+    ),
 )
 SHARED_RANKS = PairRule(
     "shared ranks",
     "modules on shared ranks take different numbers of them",
     ("tensor", "context", "pipeline", "data"),
     lambda sizes, other, facts: facts.mode != "colocated" or sizes.ranks == other.ranks,
-    _shared_ranks,
+    lambda sizes, other, facts: shared_ranks_problem(
+        facts.name,
+        sizes,
+        int(other.ranks),
+        f"'{facts.other}' takes {other.ranks} and all modules share their ranks",
+    ),
 )
 SAME_SAMPLES = PairRule(
     "micro-batches",
     "an encoder's micro-batches have other samples than the language model's",
     ("data", "micro_batch"),
     lambda sizes, other, facts: sizes.micro_batch * sizes.data == other.micro_batch * other.data,
-    _micro_batches,
+    tells(
+        "micro_batch_size",
+        ", which times data_parallel {sizes.data} are {0} samples, but a micro-batch of "
+        "'{facts.other}' has {1}; make them equal.",
+        values=lambda sizes, other, facts: (
+            sizes.micro_batch * sizes.data,
+            other.micro_batch * other.data,
+        ),
+    ),
     unless=("same data", "samples"),
 )
 SAME_STAGES = PairRule(
@@ -171,7 +147,12 @@ SAME_STAGES = PairRule(
         if facts.mode == "colocated"
         else True
     ),
-    _no_pipeline,
+    tells(
+        "pipeline_parallel",
+        ", but an encoder on shared ranks has one stage, or as many as '{facts.other}' "
+        "({other.pipeline}); set it to 1, or use heterogeneous mode.",
+        1,
+    ),
 )
 PAIR_RULES = (
     _same_size(Axis.TENSOR),

@@ -1,32 +1,10 @@
-"""Projectors of encoders: their norms, inner layers, and the widths that ranks share."""
+"""Projectors of encoders: the widths that ranks share, and the layers that add inner rows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from mimokit.config.architecture import ModuleArchitecture
-from mimokit.config.errors import Problem
 from mimokit.config.layer_architecture import ProjectorArchitecture
 from mimokit.config.rules.context import ValidationContext
-from mimokit.config.rules.facts import network_problem
-
-
-def projector_problems(context: ValidationContext) -> Iterator[Problem]:
-    """Yield norms whose width does not divide that of a token, and inner layers without images."""
-    model = context.model
-    if not context.graph_is_valid:
-        return
-    for name, network in context.networks(model.encoder_module_names):
-        stated = network.projector or ProjectorArchitecture()
-        features = network.hidden_size * network.merge_size ** (
-            2 if network.modality == "vision" else 1
-        )
-        width = stated.norm_size or network.hidden_size
-        yield from _norm(name, "norm_size", width, features, stated)
-        if network.inner_layers:
-            width = stated.deepstack_norm_size or features
-            yield from _norm(name, "deepstack_norm_size", width, features, stated)
-            yield from _inner_layers(name, network)
 
 
 def widths_on_ranks(context: ValidationContext, name: str) -> tuple[int, ...]:
@@ -51,20 +29,3 @@ def _column_widths(stated: ProjectorArchitecture, taking: ModuleArchitecture) ->
     inside = stated.hidden_sizes
     inside = [taking.feed_forward_size] if inside is None else inside
     return [*inside, taking.hidden_size][::2]
-
-
-def _norm(
-    name: str, field: str, piece: int, features: int, stated: ProjectorArchitecture
-) -> Iterator[Problem]:
-    kind = getattr(stated, field.replace("norm_size", "normalization"))
-    if kind is not None and features % piece:
-        what = f"which does not divide the {features} features of a token; choose a divisor."
-        yield network_problem(name, f"projector.{field}", piece, what, None)
-
-
-def _inner_layers(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
-    field = "projector.deepstack_layers"
-    if network.modality == "vision":
-        return
-    what = f"but it reads no images; write {field} for an encoder of images alone."
-    yield network_problem(name, field, list(network.inner_layers), what, None)

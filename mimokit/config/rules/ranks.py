@@ -6,21 +6,13 @@ import warnings
 from collections.abc import Iterator
 
 from mimokit.config.errors import Problem
+from mimokit.config.messages import NO_FIX, problem_at
 from mimokit.config.parallelism import ModuleParallelismConfig
 from mimokit.config.rules.context import ValidationContext
-from mimokit.config.rules.facts import (
-    PairFacts,
-    a_fix,
-    module_problem,
-    size_path,
-    size_problem,
-)
-from mimokit.config.rules.pair_rules import (
-    REPLICAS,
-    broken_pair_rules,
-    pipeline_problem,
-    shared_ranks_problem,
-)
+from mimokit.config.rules.facts import PairFacts
+from mimokit.config.rules.pair_rules import REPLICAS, broken_pair_rules, shared_ranks_problem
+from mimokit.config.rules.rule import ConfigRule, Subject, problems_in
+from mimokit.config.rules.writing import SIZES, size_path
 from mimokit.config.runtime import THREE_PHASE
 from mimokit.units import counted
 
@@ -44,59 +36,64 @@ def mode_problems(context: ValidationContext) -> Iterator[Problem]:
 
 
 def _homogeneous(context: ValidationContext) -> Iterator[Problem]:
-    yield from _offset_problems(context, "homogeneous")
+    yield from problems_in(context, context.sizes, ON_SHARED_RANKS)
     yield from _count_problem(context, context.model.llm_module_name)
 
 
 def _colocated(context: ValidationContext) -> Iterator[Problem]:
-    yield from _language_pipeline(context)
-    yield from _offset_problems(context, "colocated")
+    yield from problems_in(context, [context.model.llm_module_name], OF_PIPELINES_ON_SHARED_RANKS)
+    yield from problems_in(context, context.sizes, (*ON_SHARED_RANKS, OF_ADAPTERS_ON_SHARED_RANKS))
     for name in context.sizes:
         yield from _count_problem(context, name)
     yield from _replica_problems(context)
-    yield from _adapter_problems(context)
 
 
-def _adapter_problems(context: ValidationContext) -> Iterator[Problem]:
-    # Each set of ranks would compute such an adapter, but the last one alone has the encoder's
-    # rows.
-    model, sizes = context.model, context.sizes
-    for source, targets in model.module_topology.items():
-        for name in (name for name in targets if name != model.llm_module_name):
-            if not {source, name} <= sizes.keys() or not context.has_valid_sizes(source, name):
-                continue
-            stages = sizes[source].pipeline_parallel
-            if sizes[name].pipeline_parallel == 1 < stages:
-                what = (
-                    f"but '{source}', which feeds it, has {stages} stages on the same ranks; set "
-                    f"it to {stages}, or that of '{source}' to 1."
-                )
-                yield size_problem(name, "pipeline_parallel", 1, what, stages)
+def _staged_feeder(m: Subject) -> object:
+    """Return an encoder with several stages that feeds an adapter with one, and its stages."""
+    graph, sizes = m.model.module_topology, m.context.sizes
+    feeding = [n for n, fed in graph.items() if m.name in fed and n in sizes]
+    staged = [n for n in feeding if sizes[n].pipeline_parallel > 1 == m.sizes.pipeline_parallel]
+    valid = m.name != m.language and staged and m.context.has_valid_sizes(staged[0])
+    return valid and (staged[0], sizes[staged[0]].pipeline_parallel)
 
 
-def _language_pipeline(context: ValidationContext) -> Iterator[Problem]:
-    # Without a runtime section no schedule was chosen.
-    name = context.model.llm_module_name
-    stages = context.sizes[name].pipeline_parallel
-    if stages == 1 or not context.has_valid_sizes(name):
-        return
-    runtime, path = context.runtime, "runtime.pipeline_schedule"
-    if runtime is None:
-        fix = a_fix(size_path(name, "pipeline_parallel"), 1)
-        yield pipeline_problem(name, stages, "set it to 1, or use heterogeneous mode", fix)
-    elif runtime.pipeline_schedule != THREE_PHASE and context.is_valid(path):
-        right = f"set it to 1, run it with {path} {THREE_PHASE}, or use heterogeneous mode"
-        yield pipeline_problem(name, stages, right, a_fix(path, THREE_PHASE))
-
-
-def _offset_problems(context: ValidationContext, mode: str) -> Iterator[Problem]:
-    for name, module in context.sizes.items():
-        if module.rank_offset and context.is_valid(size_path(name, "rank_offset")):
-            what = (
-                f"but in {mode} mode all modules share the ranks from 0 on; set it to 0, or use "
-                "heterogeneous mode."
-            )
-            yield size_problem(name, "rank_offset", module.rank_offset, what, 0)
+_ALONE = "but modules that share their ranks in colocated mode run without a pipeline; set it to 1"
+ON_SHARED_RANKS = (
+    ConfigRule(
+        f"{SIZES}.rank_offset",
+        lambda m: m.sizes.rank_offset and (m.model.deployment_mode,),
+        ", but in {0} mode all modules share the ranks from 0 on; set it to 0, or use "
+        "heterogeneous mode.",
+        0,
+    ),
+)
+OF_PIPELINES_ON_SHARED_RANKS = (
+    ConfigRule(  # no schedule was chosen
+        f"{SIZES}.pipeline_parallel",
+        lambda m: m.context.runtime is None and m.sizes.pipeline_parallel > 1,
+        f", {_ALONE}, or use heterogeneous mode.",
+        1,
+        reads=(SIZES,),
+    ),
+    ConfigRule(
+        f"{SIZES}.pipeline_parallel",
+        lambda m: m.runtime.pipeline_schedule != THREE_PHASE and m.sizes.pipeline_parallel > 1,
+        f", {_ALONE}, run it with runtime.pipeline_schedule {THREE_PHASE}, or use heterogeneous "
+        "mode.",
+        THREE_PHASE,
+        mends="runtime.pipeline_schedule",
+        reads=(SIZES, "runtime.pipeline_schedule"),
+    ),
+)
+# Each set of ranks would compute such an adapter, but the last one alone has the encoder's rows.
+OF_ADAPTERS_ON_SHARED_RANKS = ConfigRule(
+    f"{SIZES}.pipeline_parallel",
+    _staged_feeder,
+    ", but '{0}', which feeds it, has {1} stages on the same ranks; set it to {1}, or that of "
+    "'{0}' to 1.",
+    lambda _, stages: stages,
+    reads=(SIZES,),
+)
 
 
 def _count_problem(context: ValidationContext, name: str) -> Iterator[Problem]:
@@ -163,10 +160,10 @@ def _heterogeneous(context: ValidationContext) -> Iterator[Problem]:
 def _overlap(name: str, module: ModuleParallelismConfig, before: str, end: int) -> Problem:
     last = min(end, module.rank_offset + module.total_ranks) - 1
     what = (
-        f"so it overlaps '{before}' on ranks {module.rank_offset} to {last}; begin it at rank "
+        f", so it overlaps '{before}' on ranks {module.rank_offset} to {last}; begin it at rank "
         f"{end}, or use colocated mode."
     )
-    return size_problem(name, "rank_offset", module.rank_offset, what, end)
+    return problem_at(size_path(name, "rank_offset"), module.rank_offset, what, end)
 
 
 def _gap(context: ValidationContext, name: str, before: str, end: int) -> Iterator[Problem]:
@@ -176,19 +173,19 @@ def _gap(context: ValidationContext, name: str, before: str, end: int) -> Iterat
     if context.model.allow_rank_gaps:
         warnings.warn(f"Module '{name}': rank_offset is {start}, {gap}.", stacklevel=2)
         return
-    fix = a_fix(size_path(name, "rank_offset"), end)
+    fix = name, "rank_offset", end
     right = f"begin it at rank {end}"
     if before:
         module = context.sizes[before]
         replicas, left = divmod(start - module.rank_offset, module.ranks_per_replica)
         if not left:
-            fix = a_fix(size_path(before, "data_parallel"), replicas)
+            fix = before, "data_parallel", replicas
             right += f", give '{before}' data_parallel {replicas}"
-    sentence = (
-        f"rank_offset is {start}, but the ranks before it end at {end}, {gap}; "
-        f"{right}, or set allow_rank_gaps to true."
+    what = (
+        f", but the ranks before it end at {end}, {gap}; {right}, or set allow_rank_gaps to true."
     )
-    yield module_problem(name, "rank_offset", start, sentence, fix)
+    path = size_path(name, "rank_offset")
+    yield problem_at(path, start, what, fix[-1], size_path(*fix[:2]))
 
 
 def _end(context: ValidationContext, last: str, end: int) -> Iterator[Problem]:
@@ -196,9 +193,10 @@ def _end(context: ValidationContext, last: str, end: int) -> Iterator[Problem]:
     if world is None or end == world:
         return
     module = context.sizes[last]
-    idle = f"Module '{last}': data_parallel is {module.data_parallel}, so the modules end at rank "
+    ends = f", so the modules end at rank {end}"
     if end < world and context.model.allow_rank_gaps:
-        warnings.warn(f"{idle}{end} of {world}.", stacklevel=2)
+        idle = f"Module '{last}': data_parallel is {module.data_parallel}{ends} of {world}."
+        warnings.warn(idle, stacklevel=2)
         return
     replicas, left = divmod(world - module.rank_offset, module.ranks_per_replica)
     fits = not left and replicas > 0
@@ -207,6 +205,6 @@ def _end(context: ValidationContext, last: str, end: int) -> Iterator[Problem]:
         if fits
         else f"use a world of {counted(end * context.replicas, 'rank')}"
     )
-    sentence = f"{idle}{end}, but {_room_text(context, world)}; {right}."
-    fix = a_fix(size_path(last, "data_parallel"), replicas) if fits else None
-    yield Problem(last, "data_parallel", module.data_parallel, sentence, fix)
+    what = f"{ends}, but {_room_text(context, world)}; {right}."
+    path = size_path(last, "data_parallel")
+    yield problem_at(path, module.data_parallel, what, replicas if fits else NO_FIX)

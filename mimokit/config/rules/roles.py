@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Literal, get_args
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from mimokit.config.architecture import OF_VISION, ModuleArchitecture
 from mimokit.config.errors import Problem
-from mimokit.config.messages import written
+from mimokit.config.messages import problem_at
 from mimokit.config.rules.context import ValidationContext
-from mimokit.config.rules.facts import a_fix, module_problem, network_path
+from mimokit.config.rules.writing import network_path
 
 if TYPE_CHECKING:
     from mimokit.config.model import MimoParallelismConfig
@@ -32,8 +32,17 @@ ENCODER_OF: Mapping[str, Role] = {
 _DECODER_OF: Mapping[str, Role] = {"vision": PAINTER, "audio": SPEAKER}
 ENCODERS = tuple(ENCODER_OF.values())
 
-_OWNERS: tuple[tuple[str, tuple[Role, ...], tuple[str, ...]], ...] = (
-    (
+
+class Owners(NamedTuple):
+    """Modules that alone may have some fields, and how a sentence calls them."""
+
+    name: str
+    roles: tuple[Role, ...]
+    fields: tuple[str, ...]
+
+
+OWNERS = (
+    Owners(
         "the language module",
         (LANGUAGE,),
         (
@@ -41,23 +50,22 @@ _OWNERS: tuple[tuple[str, tuple[Role, ...], tuple[str, ...]], ...] = (
             "tied_embeddings", "mrope_section", "mrope_interleaved",
         ),
     ),
-    (
+    Owners(
         "a vision encoder",
         (VISION,),
         (*OF_VISION, "class_token", "keep_class_token", "num_registers", "any_image_size"),
     ),
-    ("an encoder", ENCODERS, ("projector",)),
-    ("a module of text", (LANGUAGE, WRITER), ("multi_latent_attention",)),
-    ("a module of images", (VISION, PAINTER), ("image_size", "patch_size", "num_channels")),
-    ("a module of sound", (AUDIO, SPEAKER), ("mel_bins",)),
-    ("an encoder or decoder of items", (VISION, AUDIO, SPEAKER), ("merge_size",)),
-    (
+    Owners("an encoder", ENCODERS, ("projector",)),
+    Owners("a module of text", (LANGUAGE, WRITER), ("multi_latent_attention",)),
+    Owners("a module of images", (VISION, PAINTER), ("image_size", "patch_size", "num_channels")),
+    Owners("a module of sound", (AUDIO, SPEAKER), ("mel_bins",)),
+    Owners("an encoder or decoder of items", (VISION, AUDIO, SPEAKER), ("merge_size",)),
+    Owners(
         "a decoder of items", (PAINTER, SPEAKER), ("reconstructs", "reconstruction_loss_weight")
     ),
-    ("another module", ROLES[1:], ("modal_type",)),
+    Owners("another module", ROLES[1:], ("modal_type",)),
 )  # fmt: skip
-"""(how a sentence calls them, roles, fields that they alone have); all may have other fields."""
-_ROLES = {field: roles for _, roles, fields in _OWNERS for field in fields}
+"""All modules may have the other fields."""
 
 
 def role_of(model: MimoParallelismConfig, name: str, network: ModuleArchitecture) -> Role:
@@ -71,7 +79,7 @@ def role_of(model: MimoParallelismConfig, name: str, network: ModuleArchitecture
 
 def may_have(role: Role, field: str) -> bool:
     """Tell whether a module may have a field of a network."""
-    return role in _ROLES.get(field, (role,))
+    return all(role in owners.roles for owners in OWNERS if field in owners.fields)
 
 
 def role_problems(context: ValidationContext) -> Iterator[Problem]:
@@ -79,25 +87,8 @@ def role_problems(context: ValidationContext) -> Iterator[Problem]:
     model = context.model
     for name, network in context.networks() if context.graph_is_valid else ():
         role = role_of(model, name, network)
-        for owner, roles, fields in _OWNERS:
-            for field in fields_set(network, fields) if role not in roles else ():
-                what = f"but the module is {role}; only {owner} has it, leave it out."
-                default = type(network).model_fields[field].default
-                yield needless_field(name, network, field, what, default)
-
-
-def fields_set(network: ModuleArchitecture, fields: Iterable[str]) -> Iterator[str]:
-    """Yield those of some fields that have another value than their default."""
-    for field in fields:
-        if getattr(network, field) != type(network).model_fields[field].default:
-            yield field
-
-
-def needless_field(
-    name: str, network: ModuleArchitecture, field: str, what: str, right: object
-) -> Problem:
-    """Return the problem of a field that is to be left out; a long value is not repeated."""
-    value = getattr(network, field)
-    said = f"is {written(value)}" if isinstance(value, int | str) else "is given"
-    fix = a_fix(network_path(name, field), right)
-    return module_problem(name, field, value, f"{field} {said}, {what}", fix)
+        for owners in OWNERS:
+            for field in filter(network.states, owners.fields if role not in owners.roles else ()):
+                what = f", but the module is {role}; only {owners.name} has it, leave it out."
+                value, right = getattr(network, field), type(network).model_fields[field].default
+                yield problem_at(network_path(name, field), value, what, right)

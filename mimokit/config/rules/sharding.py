@@ -7,16 +7,9 @@ from dataclasses import replace
 
 from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.errors import Problem
-from mimokit.config.messages import problem_at, written
 from mimokit.config.parallelism import ModuleParallelismConfig
 from mimokit.config.rules.context import ValidationContext
-from mimokit.config.rules.facts import (
-    ModuleFacts,
-    ModuleSizes,
-    PairFacts,
-    module_problem,
-    size_path,
-)
+from mimokit.config.rules.facts import ModuleFacts, ModuleSizes, PairFacts
 from mimokit.config.rules.module_rules import broken_rules
 from mimokit.config.rules.pair_rules import (
     PAIR_RULES,
@@ -26,6 +19,8 @@ from mimokit.config.rules.pair_rules import (
     broken_pair_rules,
 )
 from mimokit.config.rules.projectors import most_inner_layers, widths_on_ranks
+from mimokit.config.rules.rule import ConfigRule, Subject, problems_in
+from mimokit.config.rules.writing import SIZES
 
 OF_LANGUAGE_WHERE_HOMOGENEOUS = (
     "expert_tensor_parallel",
@@ -60,9 +55,10 @@ def sharding_problems(context: ValidationContext) -> Iterator[Problem]:
             sizes = replace(sizes, pipeline=1, virtual=1, expert=1, expert_tensor=1)
             sizes, facts = replace(sizes, sequence_parallel=shards), replace(facts, sized_by=around)
         yield from broken_rules(sizes, facts)
-        yield from _ends(name, module)
+    yield from problems_in(context, context.sizes, OF_ENDS)
     yield from pair_problems(context)
-    yield from _homogeneous(context)
+    if context.model.deployment_mode == "homogeneous":
+        yield from problems_in(context, context.model.encoder_module_names, OF_FIRST_STAGES)
 
 
 def _lies_in_first_stage(context: ValidationContext, name: str) -> bool:
@@ -166,35 +162,33 @@ def pair_problems(
         )
 
 
-def _ends(name: str, module: ModuleParallelismConfig) -> Iterator[Problem]:
-    embedding = bool(module.account_for_embedding_in_pipeline_split)
-    loss = bool(module.account_for_loss_in_pipeline_split)
-    if embedding == loss:
-        return
-    fields = [f"account_for_{end}_in_pipeline_split" for end in ("embedding", "loss")]
-    set_field, other = fields if embedding else fields[::-1]
-    sentence = (
-        f"{set_field} is true, but {other} is not; layers are dealt to stages "
-        "with both ends or with none, so write both or none."
-    )
-    yield module_problem(
-        name, set_field, True, sentence, {"path": size_path(name, other), "value": True}
+def _end(field: str, other: str) -> ConfigRule:
+    return ConfigRule(
+        f"{SIZES}.{field}",
+        lambda m: getattr(m.sizes, field) and not getattr(m.sizes, other),
+        f", but {other} is not; layers are dealt to stages with both ends or with none, so write "
+        "both or none.",
+        True,
+        mends=f"{SIZES}.{other}",
+        reads=(SIZES,),
     )
 
 
-def _homogeneous(context: ValidationContext) -> Iterator[Problem]:
-    model = context.model
-    if model.deployment_mode != "homogeneous" or model.llm_module_name not in context.sizes:
-        return
-    language = context.sizes[model.llm_module_name]
-    for name in model.encoder_module_names:
-        if not context.has_valid_sizes(name, model.llm_module_name):
-            continue
-        for field in (*OF_LANGUAGE_WHERE_HOMOGENEOUS, *OF_PIPELINES):
-            value, right = getattr(context.sizes[name], field), getattr(language, field)
-            if value is not None and value != right:
-                sentence = (
-                    f"{field} is {written(value)}, but in homogeneous mode it has "
-                    f"what '{model.llm_module_name}' has; leave it out, or use colocated mode."
-                )
-                yield problem_at(size_path(name, field), value, sentence, None)
+def _as_language(field: str) -> ConfigRule:
+    def finds(m: Subject) -> bool:
+        value, language = getattr(m.sizes, field), m.context.sizes.get(m.language)
+        return value is not None and language is not None and value != getattr(language, field)
+
+    return ConfigRule(
+        f"{SIZES}.{field}",
+        finds,
+        ", but in homogeneous mode it has what '{language}' has; leave it out, or use colocated "
+        "mode.",
+        None,
+        reads=(SIZES, SIZES.replace("{name}", "{language}")),
+    )
+
+
+_ENDS = [f"account_for_{end}_in_pipeline_split" for end in ("embedding", "loss")]
+OF_ENDS = (_end(*_ENDS), _end(*_ENDS[::-1]))
+OF_FIRST_STAGES = tuple(map(_as_language, (*OF_LANGUAGE_WHERE_HOMOGENEOUS, *OF_PIPELINES)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mimokit.axes import CONFIG_FIELDS, GRID_AXES, SHOWN_AXES, Axis
 from mimokit.config import ExperimentConfig
-from mimokit.config.rules.runtime import unrunnable
+from mimokit.config.rules.runtime_rules import unrunnable
 from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.report.rows import rejection
 from mimokit.planning.types import Bridge, ColocatedBridge, LayoutPlan

@@ -1,0 +1,131 @@
+"""Each rule of a config is a row, and the table of broken configs notices where one is missing."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import pkgutil
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any, TypeAlias
+from unittest.mock import patch
+
+import pytest
+
+from mimokit.config import Problem, rules
+from mimokit.config.rules import combinations, roles
+from mimokit.config.rules.combinations import REFUSED, Refused
+from mimokit.config.rules.module_rules import RULES, SizeRule
+from mimokit.config.rules.pair_rules import PAIR_RULES, PairRule
+from mimokit.config.rules.rule import ConfigRule, Subject
+from tests.config.refusals import ROWS, SENTENCES, answer
+
+Row: TypeAlias = "ConfigRule | SizeRule | PairRule | Refused | roles.Owners"
+CASES = {f"{group} | {name}": row for group, rows in ROWS.items() for name, row in rows.items()}
+KEPT = json.loads(SENTENCES.read_text())
+OF_OTHERS = {
+    # A micro-batch of a config has as many samples as its replicas, and ranks that modules share
+    # are compared with the world.
+    **dict.fromkeys(("batch", "micro-batches", "shared ranks"), "predictions and searches"),
+    "builder (of a whole modality)": "what a builder imports",
+}
+"""What no file breaks -> who reads the row."""
+
+
+def rules_in(value: object) -> Iterator[ConfigRule]:
+    if isinstance(value, ConfigRule):
+        yield value
+    inside = value.values() if isinstance(value, Mapping) else value
+    for each in inside if isinstance(value, tuple | Mapping) else ():
+        yield from rules_in(each)
+
+
+def all_rows() -> Iterator[tuple[str, Row]]:
+    for info in pkgutil.iter_modules(rules.__path__):
+        module = importlib.import_module(f"{rules.__name__}.{info.name}")
+        yield from ((f"{r.path} | {r.says}", r) for r in rules_in(tuple(vars(module).values())))
+    yield from ((rule.name, rule) for rule in (*RULES, *PAIR_RULES))
+    yield from ((f"{row.what} | {row.not_with} | {row.modes}", row) for row in REFUSED)
+    yield from ((f"only {owners.name}", owners) for owners in roles.OWNERS)
+
+
+ALL = {id(row): (name, row) for name, row in all_rows()}
+BROKEN = [key for key, (name, _) in ALL.items() if name.split(" | ")[0] not in OF_OTHERS]
+
+
+@contextmanager
+def without(row: Row) -> Iterator[None]:
+    """Leave a row out."""
+    problems = ConfigRule.problems
+
+    def of_others(self: ConfigRule, subject: Subject) -> Iterator[Problem]:
+        return iter(()) if self is row else problems(self, subject)
+
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(ConfigRule, "problems", of_others))
+        for home, table in ((combinations, "REFUSED"), (roles, "OWNERS")):
+            fewer = tuple(each for each in getattr(home, table) if each is not row)
+            stack.enter_context(patch.object(home, table, fewer))
+        if isinstance(row, SizeRule | PairRule):
+            stack.callback(object.__setattr__, row, "holds", row.holds)
+            object.__setattr__(row, "holds", lambda *read: True)
+        yield
+
+
+@functools.cache
+def cases_of_rows() -> dict[int, str]:
+    """Return row -> a config that breaks it."""
+    found: dict[int, str] = {}
+    case = ""
+
+    def note(row: Row) -> None:
+        found.setdefault(id(row), case)
+
+    problems, refusal = ConfigRule.problems, combinations.refusal
+
+    def noting(self: ConfigRule, subject: Subject) -> Iterator[Problem]:
+        for problem in problems(self, subject):
+            note(self)
+            yield problem
+
+    def noting_refusal(part: Any, name: str, what: str, other: str) -> Problem:
+        note(next(row for row in REFUSED if row.what == what and other in row.not_with))
+        return refusal(part, name, what, other)
+
+    def noting_problem(rule: SizeRule | PairRule) -> Any:
+        written = rule.problem
+        return lambda *read: note(rule) or written(*read)
+
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(ConfigRule, "problems", noting))
+        stack.enter_context(patch.object(combinations, "refusal", noting_refusal))
+        for rule in (*RULES, *PAIR_RULES):
+            stack.callback(object.__setattr__, rule, "problem", rule.problem)
+            object.__setattr__(rule, "problem", noting_problem(rule))
+        for case in CASES:
+            for sentence, _ in answer(CASES[case]):
+                for owners in roles.OWNERS:
+                    if f"; only {owners.name} has it" in sentence:
+                        note(owners)
+    return found
+
+
+def what_comes_of(case: str) -> object:
+    try:
+        return answer(CASES[case])
+    except (ValueError, LookupError) as error:  # of a plan that nothing has refused
+        return error
+
+
+@pytest.mark.parametrize("key", BROKEN, ids=[ALL[key][0] for key in BROKEN])
+def test_a_rule_that_is_missing_is_noticed(key: int) -> None:
+    name, row = ALL[key]
+    case = cases_of_rows().get(key)
+    assert case is not None, f"no config of the table breaks {name}: add one"
+    with without(row):
+        assert what_comes_of(case) != KEPT[case]
+
+
+def test_nothing_else_breaks_what_others_read() -> None:
+    assert not set(cases_of_rows()) - set(BROKEN)
