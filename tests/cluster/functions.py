@@ -13,6 +13,9 @@ from typing import Any
 
 from mimokit.cluster import emit, should_stop
 
+PAUSE = 0.01
+"""Seconds between two steps of a loop that waits for its end, which other processes need."""
+
 
 def describe_rank(*arguments: Any, **keywords: Any) -> dict[str, Any]:
     import torch
@@ -65,6 +68,7 @@ def all_reduce_forever(
             _get_in_trouble(trouble)
         emit({"t": time.monotonic() - began})
         dist.all_reduce(torch.ones(1000), group=group)
+        time.sleep(PAUSE)
 
 
 def _get_in_trouble(trouble: str) -> None:
@@ -107,7 +111,7 @@ def train_until_stopped() -> int:
             return steps
         steps += 1
         emit({"step": steps})
-        time.sleep(0.01)
+        time.sleep(PAUSE)
 
 
 def emit_many(count: int) -> int:

@@ -17,6 +17,7 @@ from mimokit.config import ConfigError
 from mimokit.experiment import sweep
 from mimokit.experiment.sweeps.report import INTERRUPTED, follow
 from mimokit.result_files import SweepFile
+from tests.cluster.functions import PAUSE
 from tests.evaluations import QUICK
 from tests.layouts import digits_config
 from tests.processes import interrupt_in
@@ -36,6 +37,7 @@ class _Faults:
 
         def collate(samples):
             calls[0] += 1
+            time.sleep(PAUSE)
             if calls[0] == 3 and dist.get_rank() == 1:
                 if rate == RAISES:
                     raise KeyError("page 7 is missing")
@@ -217,7 +219,11 @@ def test_stop_and_skip_end_what_they_name(cluster, tmp_path):
     long = {"num_iterations": 100_000}
     names = ("skipped at once", "skipped running", "stopped", "never")
     run = sweep(
-        cluster, {name: _config(**long) for name in names}, results_dir=tmp_path, evaluations=QUICK
+        cluster,
+        {name: _config(**long) for name in names},
+        results_dir=tmp_path,
+        data=_Faults(),
+        evaluations=QUICK,
     )
     run.skip("skipped at once")
     _wait_until(lambda: _iteration(run, "skipped running") > 1)
@@ -242,6 +248,7 @@ def test_ctrl_c_ends_the_sweep_after_the_iteration_and_says_so(cluster, tmp_path
         cluster,
         {"first": _config(**long), "second": _config(**long)},
         results_dir=tmp_path,
+        data=_Faults(),
         evaluations=QUICK,
     )
     _wait_until(lambda: _iteration(run, "first") > 1)
