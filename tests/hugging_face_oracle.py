@@ -36,7 +36,7 @@ def of_hugging_face(
     import torch
     from torch.nn.functional import cross_entropy
 
-    from mimokit.engine.verify.oracle import OracleStep
+    from mimokit.engine.verify.steps import OracleStep
 
     runtime = oracle.config.runtime
     optimizer = torch.optim.AdamW(

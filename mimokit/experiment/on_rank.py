@@ -24,9 +24,8 @@ from mimokit.samples import CalibrationSample, Sample, StepSample, to_wire
 if TYPE_CHECKING:
     from mimokit.engine.data.sources import DataSource
     from mimokit.engine.replicas import Peers
-    from mimokit.engine.verify.compare import Noise, StepDifference, StepRounding
-    from mimokit.engine.verify.oracle import OracleStep
     from mimokit.engine.verify.resume import RankRecord
+    from mimokit.engine.verify.steps import Noise, OracleStep, StepDifference, StepRounding
     from mimokit.prediction.calibration import RankMeasurements
 
     _OracleArguments: TypeAlias = tuple[

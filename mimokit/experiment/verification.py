@@ -40,8 +40,7 @@ from mimokit.units import counted
 
 if TYPE_CHECKING:
     from mimokit.engine.data.sources import DataSource
-    from mimokit.engine.verify.compare import Noise, StepDifference, StepRounding
-    from mimokit.engine.verify.oracle import OracleStep
+    from mimokit.engine.verify.steps import Noise, OracleStep, StepDifference, StepRounding
 
 TOLERANCE = 1e-5
 ROUNDINGS = (1, 2, 3)

@@ -9,7 +9,7 @@ from itertools import chain, starmap
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mimokit.engine.verify.compare import Noise
+    from mimokit.engine.verify.steps import Noise
 
 ALLOWED = 1.5
 """Times the difference of one process of fewer bits from fp32 that a layout of these may differ.

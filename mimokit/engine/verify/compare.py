@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -29,8 +28,13 @@ from mimokit.engine.parallel.marks import shard_of
 from mimokit.engine.replicas import Peers
 from mimokit.engine.steps import exhaust
 from mimokit.engine.training.loop import TrainingState, prepared, training_step
-from mimokit.engine.verify.oracle import OracleStep, Tensors
-from mimokit.planning.expert_choices import Rerouted
+from mimokit.engine.verify.steps import (
+    Noise,
+    OracleStep,
+    StepDifference,
+    StepRounding,
+    Tensors,
+)
 from mimokit.planning.types import LayoutPlan
 
 # A tensor whose entries are all below this share of its module's largest entry is measured
@@ -51,34 +55,6 @@ new model are 1, and the updates of some are as small as a hundred such rounding
 
 NORM = "the norm of all gradients before clipping"
 """In place of a parameter: clipping gives gradients of a wrong scale the right one."""
-
-
-@dataclass(frozen=True)
-class Noise:
-    """The relative differences of a loss, and the largest of gradients and weights, of a step."""
-
-    loss: float
-    gradients: float
-    weights: float
-
-
-@dataclass(frozen=True)
-class StepDifference:
-    """The differences of one optimizer step from that of the oracle, on this rank.
-
-    Attributes:
-        gradients: module -> largest difference of a gradient entry, relative to the largest entry
-            of its tensor, and of the norm before clipping.
-        weights: module -> the same for weights after the step.
-        parameters: module -> the parameter whose gradient or weight differs most.
-        rerouted: how the choices of experts on this rank differ, in fewer bits than fp32.
-    """
-
-    loss: float
-    gradients: dict[str, float]
-    weights: dict[str, float]
-    parameters: dict[str, str]
-    rerouted: Rerouted = field(default_factory=Rerouted)
 
 
 @without_tf32()
@@ -170,19 +146,6 @@ def _norm_difference(norm: float, whole: float | None) -> float:
         return 0.0
     difference = abs(norm - whole) / whole if whole > 0 else float("inf")
     return difference if math.isfinite(difference) else float("inf")
-
-
-@dataclass(frozen=True)
-class StepRounding:
-    """How much a step of one process changes where every weight is rounded differently once.
-
-    Attributes:
-        gradients: module -> as in `StepDifference`.
-        weights: module -> the same.
-    """
-
-    gradients: dict[str, float]
-    weights: dict[str, float]
 
 
 def rounding_of(oracle: Sequence[OracleStep], nudged: Sequence[OracleStep]) -> list[StepRounding]:

@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 
 from mimokit.architecture.from_config import decoder_head
@@ -43,52 +41,12 @@ from mimokit.engine.parallel.marks import set_shards
 from mimokit.engine.parallel.optimizer import learning_rate_scheduler, optimizer_spec, set_epsilon
 from mimokit.engine.rounding import nudge_weights
 from mimokit.engine.verify.inner_layers import add_inner_layers
+from mimokit.engine.verify.steps import OracleStep, Tensors
 from mimokit.engine.verify.whole_model import WholeModel
 from mimokit.planning.execution import Dtype
-from mimokit.planning.expert_choices import ExpertChoices, Rerouted
+from mimokit.planning.expert_choices import ExpertChoices
 from mimokit.planning.replicas import strategies
 from mimokit.planning.types import LayoutPlan
-
-Tensors = dict[str, np.ndarray]
-
-
-@dataclass(frozen=True)
-class OracleStep:
-    """One optimizer step of the oracle.
-
-    Attributes:
-        loss: mean over the unmasked tokens of the step, including those of modules behind the
-            language model.
-        gradients: module -> parameter -> gradient of that mean, after clipping; a frozen module
-            has none.
-        weights: module -> parameter -> weight after the step.
-        norm: of all gradients before clipping, which would hide a wrong scale; None: not clipped.
-        epsilon: what the optimizer adds to what it divides by. It is that of the run times the
-            largest norm of clipped gradients so far, if that is above 1: a rounding error of the
-            gradients is divided by no less than the same share of them in every run.
-        reached: modules that computed something.
-        loss_scale: what a layout in fp16 multiplies its losses by: no gradient overflows then.
-        moved: module -> parameter -> largest change of an entry since the start.
-        choices: of experts, in fewer bits than fp32: of these, or what was taken from them.
-        rerouted: how those of this run would have differed from what it took.
-    """
-
-    loss: float
-    gradients: dict[str, Tensors]
-    weights: dict[str, Tensors]
-    epsilon: float
-    norm: float | None = None
-    reached: frozenset[str] = frozenset()
-    moved: dict[str, dict[str, float]] = field(default_factory=dict)
-    loss_scale: float = 1.0
-    choices: ExpertChoices = field(default_factory=ExpertChoices)
-    rerouted: Rerouted = field(default_factory=Rerouted)
-
-    @property
-    def is_finite(self) -> bool:
-        """Whether all gradients are."""
-        tensors = [tensor for module in self.gradients.values() for tensor in module.values()]
-        return all(bool(np.isfinite(tensor).all()) for tensor in tensors)
 
 
 @without_tf32()

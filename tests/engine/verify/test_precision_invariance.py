@@ -9,8 +9,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from mimokit.engine.verify.compare import Noise, noise_of
-from mimokit.engine.verify.oracle import OracleStep
+from mimokit.engine.verify.compare import noise_of
+from mimokit.engine.verify.steps import Noise, OracleStep
 from mimokit.experiment import VerificationReport, compute_oracle, verify
 from mimokit.experiment.yardstick import MOST_REPEATED, Yardstick
 from tests import seams
