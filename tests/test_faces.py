@@ -8,17 +8,21 @@ import inspect
 import pkgutil
 from pathlib import Path
 from types import GenericAlias, ModuleType, UnionType
+from typing import Literal
 
 import pytest
 
 from mimokit.lazy import lazy_names
 
+LITERAL: type = type(Literal[0])
 FACES = (
     "mimokit",
     "mimokit.analysis",
     "mimokit.architecture",
     "mimokit.charts",
+    "mimokit.cli",
     "mimokit.cluster",
+    "mimokit.config",
     "mimokit.engine",
     "mimokit.experiment",
     "mimokit.planning",
@@ -63,7 +67,7 @@ def test_every_public_name_is_its_object_after_all_submodules_are_imported(face:
     for public in package.__all__:
         value = getattr(package, public)
         assert not inspect.ismodule(value), public
-        if not isinstance(value, tuple | UnionType | GenericAlias):  # no module
+        if not isinstance(value, tuple | UnionType | GenericAlias | LITERAL):  # no module
             assert value is getattr(importlib.import_module(value.__module__), public)
 
 

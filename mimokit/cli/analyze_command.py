@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mimokit.cli.shared import Json, unwritable
-from mimokit.experiment.prepare import REFUSED
+from mimokit.experiment.refusals import REFUSED
 
 if TYPE_CHECKING:
     from mimokit.analysis import Comparison, Runs

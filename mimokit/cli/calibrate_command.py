@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from mimokit.cli.shared import Json, console
-from mimokit.experiment.prepare import refusals
+from mimokit.experiment.refusals import refusals
 
 
 def calibrate(

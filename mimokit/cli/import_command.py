@@ -12,7 +12,7 @@ import typer
 
 from mimokit.cli.layout_commands import ModelName, Output, SeqLength, WorldSize, model_named
 from mimokit.cli.shared import Json, one_of, rejected, write_text
-from mimokit.experiment.prepare import refusals
+from mimokit.experiment.refusals import refusals
 from mimokit.units import counted
 
 Source = Annotated[

@@ -13,7 +13,7 @@ import typer
 
 from mimokit.cli.checkpoint_commands import WHOLE_WEIGHTS, export_weights
 from mimokit.cli.shared import Json, console, one_of, rejected, write_text
-from mimokit.experiment.prepare import refusals
+from mimokit.experiment.refusals import refusals
 from mimokit.progress import is_watched, shown
 from mimokit.units import counted
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mimokit.cli import shared
-from mimokit.cli.extra_commands import extra_command
+from mimokit.cli.command_group import extra_command
 from mimokit.experiment.sweeps import options
 
 if TYPE_CHECKING:

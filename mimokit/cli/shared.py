@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mimokit.experiment.prepare import refusals
+from mimokit.experiment.refusals import refusals
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from mimokit.cli.shared import unwritable
-from mimokit.experiment.prepare import refusals
+from mimokit.experiment.refusals import refusals
 from mimokit.pip_extras import NotInstalledError
 from mimokit.units import counted
 

@@ -10,7 +10,7 @@ import typer
 
 from mimokit.axes import Axis
 from mimokit.cli import shared
-from mimokit.experiment.prepare import refusals
+from mimokit.experiment.refusals import refusals
 from mimokit.tables import Section
 from mimokit.units import bytes_text, counted
 

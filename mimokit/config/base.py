@@ -67,7 +67,7 @@ class ConfigModel(BaseModel):
         validate_assignment=True,
         allow_inf_nan=False,
         hide_input_in_errors=True,
-        use_attribute_docstrings=True,
+        defer_build=True,
     )
 
     def __init__(self, /, **values: Any) -> None:

@@ -21,7 +21,7 @@ from mimokit.cluster.errors import ClusterError
 from mimokit.cluster.job import Job, job_environment
 from mimokit.cluster.patience import slowdown
 from mimokit.config import ConfigError
-from mimokit.experiment.prepare import REFUSED
+from mimokit.experiment.refusals import REFUSED
 from mimokit.experiment.results.folder import DEFAULT_RESULTS
 from mimokit.experiment.sweeps.options import (
     ConfigOption,

@@ -1,12 +1,11 @@
-"""What entry points share: loading a config, reporting a rejected one, a score as text."""
+"""What entry points share: loading a config, a score as text."""
 
 from __future__ import annotations
 
 import math
 import os
 import warnings
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -19,9 +18,6 @@ from mimokit.planning.layout import check_plannable
 from mimokit.planning.types import LayoutPlan
 from mimokit.planning.weights.modules import check_saving, check_weights
 from mimokit.units import counted
-
-REFUSED = 2
-"""Exit status for a rejected config."""
 
 Config: TypeAlias = "ExperimentConfig | str | os.PathLike[str]"
 
@@ -80,18 +76,6 @@ def check_room(config: ExperimentConfig, engines: int) -> None:
         f"{counted(engines, 'engine')}; {right}, or start {counted(needed, 'engine')}."
     )
     raise ConfigError([Problem("strategy", "replicas", config.replicas, sentence)])
-
-
-@contextmanager
-def refusals() -> Iterator[None]:
-    """Print the problems of a rejected config to stderr and exit with `REFUSED`."""
-    import typer
-
-    try:
-        yield
-    except ConfigError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(REFUSED) from None
 
 
 def score_text(exact_match: float, chance: float | None) -> str:

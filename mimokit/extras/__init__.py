@@ -5,7 +5,7 @@ A room enters the core at declared points only:
 - its public names, in the `if TYPE_CHECKING:` block of the core's face that offers them
   (`mimokit/lazy.py`): `from mimokit.extras.foreign_loops.recorder import watch as watch`; charts
   likewise, in `mimokit/charts/__init__.py`;
-- its commands: every public function of its `commands.py` (`mimokit/cli/extra_commands.py`);
+- its commands: every public function of its `commands.py` (`mimokit/cli/command_group.py`);
 - what the core asks of it by name, such as a section of a config or an `Update`: `import_extra` in
   `mimokit/extra_rooms.py`.
 

@@ -14,6 +14,7 @@ from mimokit.config.architecture import ModuleArchitecture, ModuleOptimizerConfi
 from mimokit.config.base import LARGEST_NUMBER, LARGEST_SIZE, ConfigModel
 from mimokit.config.data import DataConfig, ModalityPresence
 from mimokit.config.experiment import ExperimentConfig
+from mimokit.config.field_docs import field_docs
 from mimokit.config.layer_architecture import ProjectorArchitecture, RopeScaling
 from mimokit.config.model import MimoParallelismConfig
 from mimokit.config.parallelism import ModuleParallelismConfig
@@ -66,8 +67,8 @@ def _table(section: type[ConfigModel]) -> Iterator[str]:
     properties = section.model_json_schema()["properties"]
     yield "| key | type | default | meaning |"
     yield "|---|---|---|---|"
-    for name, field in section.model_fields.items():
-        meaning = " ".join((field.description or "").split()).replace("|", "\\|")
+    for name in section.model_fields:
+        meaning = field_docs(section)[name].replace("|", "\\|")
         cells = (f"`{name}`", _type(properties[name]), _default(section, name), meaning)
         yield f"| {' | '.join(cells)} |"
 

@@ -15,6 +15,7 @@ import pytest
 
 import mimokit
 from mimokit.config import ConfigError, ModuleArchitecture, ModuleParallelismConfig
+from mimokit.config.field_docs import field_docs
 from mimokit.config_files import load_preset
 from mimokit_widgets import LayoutPlanner
 from mimokit_widgets._widget import Answers
@@ -228,7 +229,7 @@ def test_importing_the_widgets_needs_no_torch_and_no_altair() -> None:
 def test_tooltips_are_the_descriptions_of_the_config_fields() -> None:
     sent = LayoutPlanner()._inputs
     tensor = next(one for one in sent["sizes"] if one["key"] == "tensor_parallel")
-    described = ModuleParallelismConfig.model_fields["tensor_parallel"].description
+    described = field_docs(ModuleParallelismConfig)["tensor_parallel"]
     assert tensor == {
         "key": "tensor_parallel",
         "label": "TP",

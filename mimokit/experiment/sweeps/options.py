@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mimokit.result_files import SweepFile
-
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -104,6 +102,7 @@ class SweepRequest:
     def goes_on(self) -> bool:
         """Whether training goes on from a checkpoint: a file is named, and a folder with some."""
         from mimokit.experiment.checkpoints import has_checkpoints
+        from mimokit.result_files import SweepFile
 
         if self.experiments is None or self.resume is None:
             return False

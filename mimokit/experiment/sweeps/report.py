@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from mimokit.analysis.run_info import health_sentences
-from mimokit.experiment.prepare import REFUSED, score_text
+from mimokit.experiment.prepare import score_text
+from mimokit.experiment.refusals import REFUSED
 from mimokit.experiment.sweeps.experiments import Experiment
 from mimokit.experiment.sweeps.records import NOT_DONE, ExperimentRecord, ExperimentStatus
 from mimokit.progress import bars

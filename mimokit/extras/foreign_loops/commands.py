@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from mimokit.cli.shared import Json, rejected, show_proof
-from mimokit.experiment.prepare import refusals
+from mimokit.experiment.refusals import refusals
 
 Recording = Annotated[str, typer.Argument(help="A folder that mimokit.watch has written.")]
 

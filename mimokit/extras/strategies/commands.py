@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mimokit.cli.shared import Json, console, named_as_typed, rejected
-from mimokit.experiment.prepare import refusals
+from mimokit.experiment.refusals import refusals
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -8,6 +8,7 @@ from typing import Any
 from mimokit.axes import CONFIG_FIELDS, SPELLINGS, Axis, Choice
 from mimokit.config import DataConfig, ModuleArchitecture, ModuleParallelismConfig
 from mimokit.config.base import ConfigModel
+from mimokit.config.field_docs import field_docs
 from mimokit.config.parallelism import LEFT_OUT
 from mimokit_widgets.planner.paths import SIZE_INPUTS, short_name
 from mimokit_widgets.planner.training import training_inputs
@@ -91,7 +92,7 @@ def _inputs(section: type[ConfigModel], labels: Mapping[str, str]) -> Iterable[d
     words = {field: SPELLINGS[axis].words for axis, field in CONFIG_FIELDS.items()}
     for key, label in labels.items():
         field = section.model_fields[key]
-        description = " ".join((field.description or "").split())
+        description = field_docs(section)[key]
         hint = f"{words[key]}: {description}" if key in words else description
         default = "" if field.is_required() or field.default is None else str(field.default)
         empty = _EMPTY.get(key, default)

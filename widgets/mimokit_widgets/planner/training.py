@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from mimokit.config import RuntimeConfig, strategy
+from mimokit.config.field_docs import field_docs
 from mimokit.config.recipe import Dispatcher, Graphs, RecipeConfig
 from mimokit.config.runtime import (
     BLOCK_SCALED,
@@ -54,7 +55,7 @@ def training_inputs() -> list[dict[str, Any]]:
             "label": label,
             "options": list(options),
             "empty": empty,
-            "hint": " ".join((section.model_fields[path[-1]].description or "").split()),
+            "hint": field_docs(section)[path[-1]],
         }
         for path, label, options, empty, section in _FIELDS
     ]

@@ -1,0 +1,73 @@
+"""Commands: those of the core, then public functions of each `commands.py` in `mimokit/extras`.
+
+A command is imported when it is asked for, or for its line of help.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from mimokit import cli
+from mimokit.extra_rooms import FOLDER, MissingRoomError, import_extra
+
+CORE = (
+    "plan", "config", "predict", "search", "import", "export", "run", "verify", "clusters",
+    "checkpoints", "frames", "analyze", "weights", "convert", "memory", "advise", "calibrate",
+    "tutorial",
+)  # fmt: skip
+"""Commands of the core, in the order of help."""
+
+_FUNCTIONS = {"import": "import_layout"}
+"""Command -> its function, where the name of the command is a word of Python."""
+
+
+class CommandGroup(TyperGroup):
+    """Commands that load when they are asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands."""
+        return [*CORE, *_extra_rooms()]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command; None if there is none of this name."""
+        if cmd_name in CORE:
+            return _loaded(cmd_name, getattr(cli, _FUNCTIONS.get(cmd_name, cmd_name)))
+        room = _extra_rooms().get(cmd_name)
+        if room is None:
+            return None
+        return _loaded(cmd_name, extra_command(cmd_name, room, f"mimokit {cmd_name}"))
+
+
+@cache
+def _loaded(name: str, function: Callable[..., None]) -> Any:
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command(name)(function)
+    return get_command(app)
+
+
+@cache
+def _extra_rooms() -> Mapping[str, str]:
+    """Return command -> the room next to the core that has it."""
+    return {
+        statement.name: file.parent.name
+        for file in sorted(FOLDER.glob("*/commands.py"))
+        for statement in ast.parse(file.read_text(encoding="utf-8")).body
+        if isinstance(statement, ast.FunctionDef) and not statement.name.startswith("_")
+    }
+
+
+def extra_command(name: str, room: str, option: str) -> Callable[..., None]:
+    """Return a command of a room next to the core, which an option may stand for."""
+    try:
+        module = import_extra(f"{room}.commands", option)
+    except MissingRoomError as error:
+        raise typer.BadParameter(str(error)) from None
+    command: Callable[..., None] = getattr(module, name)
+    return command

@@ -1,0 +1,68 @@
+"""What a command does not use, it does not import."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.rows import rows
+
+ROOT = Path(__file__).parents[2]
+DIGITS = "configs/digits_colocated.yaml"
+
+ENGINES = {
+    *("torch", "megatron", "pandas", "altair", "ipyparallel", "IPython", "numba", "scipy", "zmq"),
+    *("mimokit.engine", "mimokit.cluster.cluster", "mimokit.analysis"),
+}
+"""What runs and charts need; nothing that plans imports it."""
+PLANS = ENGINES | {"mimokit.layout_search", "mimokit.interop", "mimokit.cli.run_commands"}
+HELP = ENGINES | {"numpy", "ruamel", "mimokit.config.base", "mimokit.result_files"}
+NO_COMMAND = HELP | {"pydantic", "rich", "mimokit.cli.shared"}
+
+SCRIPT = """
+import json, sys
+from importlib import import_module
+from mimokit.cli.main import main
+shown, sys.stdout = sys.stdout, sys.stderr
+sys.argv, planted = ["mimokit", *sys.argv[2:]], sys.argv[1]
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end.code
+if planted:
+    import_module(planted)
+print(json.dumps(sorted(sys.modules)), file=shown)
+"""
+
+
+def imported_by(command: str, planted: str = "") -> set[str]:
+    """Run a command in a fresh process, and return the modules that it imports.
+
+    Args:
+        planted: a module that is imported after it.
+    """
+    started = [sys.executable, "-c", SCRIPT, planted, *command.split()]
+    done = subprocess.run(started, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stdout))
+
+
+@rows(
+    "command, unused",
+    ("--version", NO_COMMAND),
+    ("--help", HELP),
+    ("verify --help", HELP),
+    (f"config {DIGITS}", PLANS | {"rich", "mimokit.prediction", "mimokit.planning"}),
+    (f"plan {DIGITS}", PLANS),
+    (f"predict {DIGITS}", ENGINES),
+    (f"verify --static {DIGITS}", ENGINES | {"mimokit.layout_search"}),
+)
+def test_a_command_imports_what_it_uses(command: str, unused: set[str]) -> None:
+    assert not imported_by(command) & unused
+
+
+@rows("unused", *("mimokit.result_files", "numpy", "rich"))
+def test_an_import_that_is_not_used_is_found(unused: str) -> None:
+    assert imported_by("--version", planted=unused) & NO_COMMAND >= {unused}
