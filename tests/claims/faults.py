@@ -262,7 +262,11 @@ NOT_ROUNDED = Plant(seams.ROUND_MAIN_WEIGHTS, _nothing)
 HALF_OF_THE_ROWS = Plant(seams.GATHER_ROWS, _half_of_the_rows)
 ROWS_AS_ONE_SAMPLE = Plant(
     seams.LENGTHS_OF_STAGE,
-    lambda original: lambda own, row: original(own, row and type(row)((sum(row.lengths),))),
+    lambda original: (
+        lambda module, rows, lengths, row: original(
+            module, rows, lengths, row and type(row)((sum(row.lengths),))
+        )
+    ),
 )
 PATCHES_SIDE_BY_SIDE = Plant(seams.RECONSTRUCTION_TARGETS, _side_by_side)
 LOSS_COUNTED_BY_EACH = Plant(seams.FURTHER_LOSS, _counted_by_each)

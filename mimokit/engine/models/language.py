@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -26,6 +26,7 @@ from mimokit.engine.models.token_prediction import (
     TokenPrediction,
     copied_embedding,
     logits_further,
+    predicting_further,
     token_prediction,
 )
 from mimokit.engine.models.transformer import (
@@ -267,6 +268,34 @@ def hidden_states_of(language_model: GPTModel) -> Iterator[list[torch.Tensor]]:
         yield outputs
     finally:
         hook.remove()
+
+
+class LanguageOutput(NamedTuple):
+    """What a stage of a language model computes.
+
+    Attributes:
+        tensor: what Megatron's class returns: hidden states for the next stage, or logits.
+        hidden: the output of the layers on this rank, [tokens of this rank, samples, hidden].
+        further: logits of tokens further on, one for each layer that predicts them.
+    """
+
+    tensor: torch.Tensor
+    hidden: torch.Tensor
+    further: Sequence[torch.Tensor]
+
+
+def run_language(
+    model: GPTModel, further_ids: torch.Tensor | None, **inputs: Any
+) -> LanguageOutput:
+    """Run a stage of a language model.
+
+    Args:
+        further_ids: see `FurtherTokens`; None where no further tokens are predicted.
+        inputs: those of `TiedGPTModel.forward`.
+    """
+    with hidden_states_of(model) as hidden, predicting_further(model, further_ids) as further:
+        output = model(**inputs)
+    return LanguageOutput(output, hidden[-1], further)
 
 
 def language_model_spec(build: ModuleBuild) -> ModuleSpec:

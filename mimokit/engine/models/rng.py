@@ -220,9 +220,18 @@ def seed_modules(seed: int, tensor_ranks: dict[str, int]) -> None:
 
 
 @contextlib.contextmanager
-def random_state_of(module: str, rows: MaskRows | None = None) -> Iterator[None]:
-    """Run a block with the random state of one module, which computes these samples."""
-    with _TRACKER.computing(module, rows):
+def random_state_of(
+    module: str,
+    rows: MaskRows | None = None,
+    lengths: Sequence[int] | None = None,
+    row: SampleRow | None = None,
+) -> Iterator[None]:
+    """Run a block with the random state of one module, which computes these samples.
+
+    Args:
+        lengths: see `computing_lengths`, as for `row`.
+    """
+    with _TRACKER.computing(module, rows, lengths, row):
         yield
 
 

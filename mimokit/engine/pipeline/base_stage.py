@@ -173,11 +173,37 @@ class PipelineStage(ABC):
         return {self.name: self.tokens(output, batch)}
 
 
+@dataclass(frozen=True)
+class Pass:
+    """What a forward pass is told next to its inputs.
+
+    Attributes:
+        lengths: tokens of the samples without padding; None where all tokens count.
+        row: in which the samples are; None: each is a column of the batch.
+    """
+
+    lengths: list[int] | None = None
+    row: SampleRow | None = None
+
+
+@dataclass(frozen=True)
+class StagePlace:
+    """Which part of a module a stage is.
+
+    Attributes:
+        wrapped: what this rank has of the module.
+        chunk: of those on this rank that the stage is.
+    """
+
+    name: str
+    wrapped: ModuleDataParallel
+    first: bool
+    last: bool
+    chunk: int = 0
+
+
 class ModuleStage(PipelineStage):
     """One stage of a Megatron module.
-
-    Args:
-        chunk: of those on this rank that the stage is.
 
     Attributes:
         samples: of a step and a micro-batch -> numbers in the global batch of those that this rank
@@ -186,29 +212,30 @@ class ModuleStage(PipelineStage):
 
     samples: Callable[[int, int], Sequence[int]]
 
-    def __init__(
-        self, name: str, wrapped: ModuleDataParallel, first: bool, last: bool, chunk: int = 0
-    ) -> None:
-        super().__init__(name, first, last)
-        self.wrapped = wrapped
-        self._part = chunks_of(wrapped.module)[chunk]
+    def __init__(self, place: StagePlace) -> None:
+        super().__init__(place.name, place.first, place.last)
+        self.wrapped = place.wrapped
+        self._part = chunks_of(place.wrapped.module)[place.chunk]
         self.samples = lambda step, microbatch: range(0)
 
     def forward(self, given: StageInput) -> StageOutput:
         """Compute a micro-batch with the random state of the module."""
-        rows = None
+        rows, told = None, self._told(given)
         if given.step is not None:
             samples = self.samples(given.step, given.microbatch)
             rows = mask_rows(given.step, samples, self._items(given))
-        with random_state_of(self.name, rows):
-            return self._forward(given)
+        with random_state_of(self.name, rows, told.lengths, told.row):
+            return self._forward(given, told)
+
+    def _told(self, given: StageInput) -> Pass:
+        return Pass()
 
     def _items(self, given: StageInput) -> Sequence[int] | None:
         """Return the items of every sample; None where each sample is one row."""
         return None
 
     @abstractmethod
-    def _forward(self, given: StageInput) -> StageOutput: ...
+    def _forward(self, given: StageInput, told: Pass) -> StageOutput: ...
 
     @property
     def modules(self) -> Sequence[ModuleDataParallel]:

@@ -25,16 +25,19 @@ from mimokit.engine.models.projector import receiver_columns
 from mimokit.engine.models.provider import MimoModelProviderResult, NoModules, SeededMimoModel
 from mimokit.engine.models.specs import encoder_kind, multimodal_provider
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
-from mimokit.engine.pipeline.base_stage import ModuleStage
+from mimokit.engine.pipeline.base_stage import ModuleStage, StagePlace
 from mimokit.engine.pipeline.communicator import MultiModulePipelineCommunicator
 from mimokit.engine.pipeline.messages import Mailbox
 from mimokit.engine.pipeline.stages import (
     AdapterStage,
+    Branch,
     DecoderStage,
     EncoderStage,
     ImageDecoderStage,
     LanguageStage,
+    LanguageTask,
     ModalityStage,
+    OwnModality,
     token_grids_of,
 )
 from mimokit.planning.schedule import Action, Stage, StageGraph
@@ -216,58 +219,65 @@ def _stage(
     code: UserCode,
 ) -> ModuleStage:
     name, graph = stage.module, plan.program.graph
-    first, last = stage.place == 0, stage.place == graph.stage(name, -1).place
-    wrapped = dict(model.parts())[name]
     chunk = stage.place // plan.modules[name].pipeline_parallel
-    network = config.get_architecture(name)
-    edges = {edge.modality: edge.index for edge in graph.incoming[graph.stage(name, 0).index]}
+    last = stage.place == graph.stage(name, -1).place
+    place = StagePlace(name, dict(model.parts())[name], stage.place == 0, last, chunk)
     if name in config.reconstructing_names:
-        made = Reconstruction.of(config, name, network)
-        rows = tuple(edges.values())
-        return ImageDecoderStage(name, wrapped, first, last, ROWS, made, rows, chunk)
+        made = Reconstruction.of(config, name, config.get_architecture(name))
+        edges = [edge.index for edge in graph.incoming[graph.stage(name, 0).index]]
+        return ImageDecoderStage(place, ROWS, made, edges)
     if name in config.decoder_module_names:
         width = config.get_architecture(config.llm_module_name).hidden_size
-        in_row = plan.executions[name].samples_in_row
-        return DecoderStage(name, wrapped, first, last, width, chunk, in_row)
+        return DecoderStage(place, width, plan.executions[name].samples_in_row)
     if name in config.encoder_module_names:
-        kind, tokens = encoder_kind(network), tokens_per_item(network)
-        with_grids = name in plan.program.with_grids
-        (first_chunk, *_) = chunks_of(wrapped.module)
-        if not all(isinstance(encoder, Encoder) for encoder in first_chunk.encoders.values()):
-            (receiver,) = config.receivers_of(name)
-            width = config.get_architecture(receiver).hidden_size
-            nothing = partial(no_items_of, network, kind.sizes)
-            sizes, grids = (width, tokens), partial(token_grids_of, network)
-            sent = grids if with_grids else None
-            merged = network.merge_size
-            return ModalityStage(name, wrapped, first, last, *sizes, nothing, merged, sent)
-        if network.modality != "rows":
-            return EncoderStage(name, wrapped, first, last, kind, tokens, chunk, with_grids)
-        incoming = [
-            edge.index
-            for feeder in config.feeders_of(name)
-            for edge in graph.edges
-            if edge.modality == feeder and graph.stages[edge.destination].module == name
-        ]
-        return AdapterStage(name, wrapped, first, last, kind, tokens, incoming, chunk)
-    modalities = {edge.index: edge.modality for edge in graph.incoming[graph.stage(name, 0).index]}
-    arriving = plan.program.with_grids.intersection(modalities.values())
-    return LanguageStage(
-        name,
-        wrapped,
-        first,
-        last,
-        model,
-        modalities,
-        with_grids=[n for n in arriving if config.has_image_grids(n)],
-        inner_layers={
-            n: len(config.get_architecture(n).inner_layers) for n in modalities.values() if n
-        },
-        three_axes=name in plan.program.three_axes,
+        return _encoder_stage(config, plan, place)
+    return LanguageStage(place, model, _language_task(config, plan), code.loss_func)
+
+
+def _encoder_stage(
+    config: MimoParallelismConfig, plan: LayoutPlan, place: StagePlace
+) -> ModuleStage:
+    name, graph, network = place.name, plan.program.graph, config.get_architecture(place.name)
+    kind, tokens = encoder_kind(network), tokens_per_item(network)
+    with_grids = name in plan.program.with_grids
+    (first_chunk, *_) = chunks_of(place.wrapped.module)
+    if not all(isinstance(encoder, Encoder) for encoder in first_chunk.encoders.values()):
+        (receiver,) = config.receivers_of(name)
+        own = OwnModality(
+            width=config.get_architecture(receiver).hidden_size,
+            tokens_per_item=tokens,
+            no_items=partial(no_items_of, network, kind.sizes),
+            merge_size=network.merge_size,
+            grids=partial(token_grids_of, network) if with_grids else None,
+        )
+        return ModalityStage(place, own)
+    if network.modality != "rows":
+        return EncoderStage(place, kind, tokens, with_grids)
+    incoming = [
+        edge.index
+        for feeder in config.feeders_of(name)
+        for edge in graph.edges
+        if edge.modality == feeder and graph.stages[edge.destination].module == name
+    ]
+    return AdapterStage(place, kind, tokens, incoming)
+
+
+def _language_task(config: MimoParallelismConfig, plan: LayoutPlan) -> LanguageTask:
+    name, program = plan.llm_module_name, plan.program
+    in_row = plan.executions[name].samples_in_row
+    branches = {
+        edge.index: Branch(
+            edge.modality,
+            edge.modality in program.with_grids and config.has_image_grids(edge.modality),
+            len(config.get_architecture(edge.modality).inner_layers),
+        )
+        for edge in program.graph.incoming[program.graph.stage(name, 0).index]
+    }
+    return LanguageTask(
+        branches,
+        three_axes=name in program.three_axes,
+        in_row=in_row,
+        with_lengths=in_row or config.get_architecture(name).counts_tokens,
         feeds=bool(plan.topology[name]),
-        loss_func=code.loss_func,
-        chunk=chunk,
-        in_row=plan.executions[name].samples_in_row,
-        with_lengths=network.counts_tokens,
         feeds_rows=any(plan.executions[fed].samples_in_row for fed in plan.topology[name]),
     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -30,7 +30,7 @@ from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import GPTModel, MimoModel
 from mimokit.engine.models.encoder import Encoder, EncoderKind
 from mimokit.engine.models.experts import shares_experts
-from mimokit.engine.models.language import hidden_states_of
+from mimokit.engine.models.language import run_language
 from mimokit.engine.models.own_modules import blank_item
 from mimokit.engine.models.patches import (
     GRID,
@@ -40,11 +40,9 @@ from mimokit.engine.models.patches import (
     token_grids,
 )
 from mimokit.engine.models.projector import row_width
-from mimokit.engine.models.rng import computing_lengths
-from mimokit.engine.models.token_prediction import predicting_further, predicts_further
+from mimokit.engine.models.token_prediction import predicts_further
 from mimokit.engine.models.transformer import causal_mask
 from mimokit.engine.parallel.context import SequenceCut, alike_on_contexts, for_all_ranks
-from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.loss import (
     loss_sum,
     masked_loss_sum,
@@ -55,8 +53,10 @@ from mimokit.engine.parallel.row import SampleRow
 from mimokit.engine.pipeline.base_stage import (
     FurtherLoss,
     ModuleStage,
+    Pass,
     StageInput,
     StageOutput,
+    StagePlace,
     hidden_of,
     meta_like,
 )
@@ -78,17 +78,9 @@ class EncoderStage(ModuleStage):
     """
 
     def __init__(
-        self,
-        name: str,
-        wrapped: ModuleDataParallel,
-        first: bool,
-        last: bool,
-        kind: EncoderKind,
-        tokens_per_item: int,
-        chunk: int = 0,
-        with_grids: bool = False,
+        self, place: StagePlace, kind: EncoderKind, tokens_per_item: int, with_grids: bool = False
     ) -> None:
-        super().__init__(name, wrapped, first, last, chunk)
+        super().__init__(place)
         self._kind = kind
         self._tokens_per_item = tokens_per_item
         self._with_grids = with_grids
@@ -101,7 +93,7 @@ class EncoderStage(ModuleStage):
     def _rows_width(self) -> int:
         return row_width(self._part.input_projections[0])
 
-    def _forward(self, given: StageInput) -> StageOutput:
+    def _forward(self, given: StageInput, told: Pass) -> StageOutput:
         run = self._run_part if self._encoder.shared is None else self._run_shared
         output = (self._run_whole if self.first and self.last else run)(given)
         if not self.last:
@@ -264,17 +256,9 @@ class AdapterStage(EncoderStage):
     """
 
     def __init__(
-        self,
-        name: str,
-        wrapped: ModuleDataParallel,
-        first: bool,
-        last: bool,
-        kind: EncoderKind,
-        tokens_per_item: int,
-        incoming: Sequence[int],
-        chunk: int = 0,
+        self, place: StagePlace, kind: EncoderKind, tokens_per_item: int, incoming: Sequence[int]
     ) -> None:
-        super().__init__(name, wrapped, first, last, kind, tokens_per_item, chunk, with_grids=True)
+        super().__init__(place, kind, tokens_per_item, with_grids=True)
         self._incoming = incoming
 
     def _inputs(self, given: StageInput) -> tuple[list[int], Mapping[str, torch.Tensor] | None]:
@@ -317,17 +301,12 @@ class ImageDecoderStage(AdapterStage):
 
     def __init__(
         self,
-        name: str,
-        wrapped: ModuleDataParallel,
-        first: bool,
-        last: bool,
+        place: StagePlace,
         kind: EncoderKind,
         reconstruction: Reconstruction,
         incoming: Sequence[int],
-        chunk: int = 0,
     ) -> None:
-        tokens = reconstruction.geometry.tokens
-        super().__init__(name, wrapped, first, last, kind, tokens, incoming, chunk)
+        super().__init__(place, kind, reconstruction.geometry.tokens, incoming)
         self._reconstruction = reconstruction
 
     def _inputs(self, given: StageInput) -> tuple[list[int], Mapping[str, torch.Tensor] | None]:
@@ -358,12 +337,11 @@ class ImageDecoderStage(AdapterStage):
         )
 
 
-class ModalityStage(ModuleStage):
-    """A whole modality of the user's, from a `ModuleSpec` of Megatron: encoders and projection.
+@dataclass(frozen=True)
+class OwnModality:
+    """What mimokit knows of a modality of the user's.
 
-    It is called as Megatron's `MimoModel` calls it, with the inputs of its encoders by their names.
-
-    Args:
+    Attributes:
         width: of the module that it feeds.
         tokens_per_item: that an item becomes.
         no_items: returns the inputs of 0 items of its encoders.
@@ -372,32 +350,33 @@ class ModalityStage(ModuleStage):
             the rows; None: they are not.
     """
 
-    def __init__(
-        self,
-        name: str,
-        wrapped: ModuleDataParallel,
-        first: bool,
-        last: bool,
-        width: int,
-        tokens_per_item: int,
-        no_items: Callable[[], Mapping[str, torch.Tensor]],
-        merge_size: int,
-        grids: Callable[[Batch, int], torch.Tensor] | None = None,
-    ) -> None:
-        super().__init__(name, wrapped, first, last)
-        self._width, self._tokens_per_item = width, tokens_per_item
-        self._no_items, self._merge_size, self._grids = no_items, merge_size, grids
+    width: int
+    tokens_per_item: int
+    no_items: Callable[[], Mapping[str, torch.Tensor]]
+    merge_size: int
+    grids: Callable[[Batch, int], torch.Tensor] | None = None
 
-    def _forward(self, given: StageInput) -> StageOutput:
+
+class ModalityStage(ModuleStage):
+    """A whole modality of the user's, from a `ModuleSpec` of Megatron: encoders and projection.
+
+    It is called as Megatron's `MimoModel` calls it, with the inputs of its encoders by their names.
+    """
+
+    def __init__(self, place: StagePlace, own: OwnModality) -> None:
+        super().__init__(place)
+        self._own = own
+
+    def _forward(self, given: StageInput, told: Pass) -> StageOutput:
         assert given.batch is not None
         samples = len(given.batch["input_ids"])
         inputs = (given.batch.get("modality_inputs") or {}).get(self.name)
-        counts = rows_per_sample(inputs, samples, self._tokens_per_item).tolist()
+        counts = rows_per_sample(inputs, samples, self._own.tokens_per_item).tolist()
         rows = self._rows_of(inputs or {}, sum(counts))
-        if self._grids is None:
+        if self._own.grids is None:
             return StageOutput(rows, counts)
         items = [0] * samples if inputs is None else inputs[ITEMS].tolist()
-        return StageOutput(rows, counts, items, self._grids(inputs or {}, sum(items)))
+        return StageOutput(rows, counts, items, self._own.grids(inputs or {}, sum(items)))
 
     def _rows_of(self, inputs: Mapping[str, Any], number: int) -> torch.Tensor:
         if not number:
@@ -405,11 +384,11 @@ class ModalityStage(ModuleStage):
         modality = self.wrapped.module
         tensors = tensors_by_encoder(self.name, modality.encoders, inputs)
         rows = modality(encoder_inputs=in_dtype(tensors, self.dtype))
-        if tuple(rows.shape) != (number, self._width):
+        if tuple(rows.shape) != (number, self._own.width):
             raise ValueError(
                 f"Module {self.name!r} returned rows of {list(rows.shape)}; its items are "
-                f"{counted(self._tokens_per_item, 'token')} each, so it must be "
-                f"{[number, self._width]}."
+                f"{counted(self._own.tokens_per_item, 'token')} each, so it must be "
+                f"{[number, self._own.width]}."
             )
         return alike_on_contexts(rows, self.wrapped.ownership.groups.cp)
 
@@ -420,17 +399,18 @@ class ModalityStage(ModuleStage):
         has no tensors takes those of the network of its module.
         """
         modality = self.wrapped.module
-        rows: torch.Tensor = next(self.wrapped.parameters()).new_zeros(0, self._width)
+        rows: torch.Tensor = next(self.wrapped.parameters()).new_zeros(0, self._own.width)
         if self.wrapped.shares_layers:
-            nothing = {name: inputs.get(name, self._no_items()) for name in modality.encoders}
-            blank = {n: blank_item(no, self._merge_size, self.dtype) for n, no in nothing.items()}
+            nothing = {name: inputs.get(name, self._own.no_items()) for name in modality.encoders}
+            merged = self._own.merge_size
+            blank = {name: blank_item(no, merged, self.dtype) for name, no in nothing.items()}
             rows = modality(encoder_inputs=blank)[:0]
         return rows
 
     def infer(self, given: Mapping[int, Ragged]) -> Ragged:
         """Return the shapes for one item."""
-        shape = self._tokens_per_item, self._width
-        return rows_inferred(shape, self.dtype, with_grids=self._grids is not None)
+        shape = self._own.tokens_per_item, self._own.width
+        return rows_inferred(shape, self.dtype, with_grids=self._own.grids is not None)
 
 
 def token_grids_of(network: ModuleArchitecture, inputs: Batch, items: int) -> torch.Tensor:
@@ -487,6 +467,9 @@ class _LogitsStage(ModuleStage):
     def _cut_of(self, row: SampleRow | None = None) -> SequenceCut:
         return SequenceCut.of(self.wrapped.module, None if row is None else row.lengths)
 
+    def _row_of(self, lengths: list[int]) -> SampleRow:
+        return SampleRow.of(lengths, self._cut_of().divisor)
+
     def _rows(self, rows: torch.Tensor) -> torch.Tensor:
         return for_all_ranks(rows, self.wrapped.module.pg_collection.cp)
 
@@ -526,61 +509,58 @@ def _laid(packed: Packed, row: SampleRow) -> Packed:
     return replace(packed, hidden=hidden, attention_mask=None, position_ids=positions)
 
 
+@dataclass(frozen=True)
+class Branch:
+    """What the language model receives over an edge of the stage graph.
+
+    Attributes:
+        modality: whose rows come.
+        with_grids: images differ in size, and their grids come with the rows.
+        inner_layers: whose outputs the rows have behind those of the last.
+    """
+
+    modality: str
+    with_grids: bool
+    inner_layers: int
+
+
+@dataclass(frozen=True)
+class LanguageTask:
+    """What all stages of the language model do besides running its layers.
+
+    Attributes:
+        branches: edge of the stage graph -> what is received over it.
+        three_axes: tokens have positions of three axes; packing computes them from the grids that
+            come with the rows, and each stage sends them to the next. False also where grids do
+            not come: then the batch has such positions, if there are any.
+        in_row: the samples of a micro-batch are in a row, without padding.
+        with_lengths: each stage knows how long samples are without padding; always so in a row.
+        feeds: other modules receive the hidden states.
+        feeds_rows: modules behind take no padding.
+    """
+
+    branches: Mapping[int, Branch]
+    three_axes: bool
+    in_row: bool
+    with_lengths: bool
+    feeds: bool
+    feeds_rows: bool
+
+
 class LanguageStage(_LogitsStage):
     """A stage of the language model: words and rows of other modules in, logits out.
 
     Where modules follow, it also sends them the hidden states of every token as rows.
-
-    Args:
-        modalities: edge of the stage graph -> the modality whose rows it receives.
-        with_grids: modalities of images that differ in size, whose grids come with their rows.
-        inner_layers: modality -> layers whose outputs its rows have behind those of the last.
-        three_axes: tokens have positions of three axes; packing computes them from the grids that
-            come with the rows, and each stage sends them to the next. False also where grids do
-            not come: then the batch has such positions, if there are any.
-        feeds: other modules receive its hidden states.
-        chunk: see `ModuleStage`.
-        in_row: the samples of a micro-batch are in a row, without padding.
-        feeds_rows: modules behind take no padding.
-        with_lengths: each stage knows how long samples are without padding, as in a row.
     """
 
     def __init__(
-        self,
-        name: str,
-        wrapped: ModuleDataParallel,
-        first: bool,
-        last: bool,
-        model: MimoModel,
-        modalities: Mapping[int, str],
-        with_grids: Collection[str],
-        inner_layers: Mapping[str, int],
-        three_axes: bool,
-        feeds: bool = False,
-        loss_func: OwnLoss | None = None,
-        chunk: int = 0,
-        in_row: bool = False,
-        with_lengths: bool = False,
-        feeds_rows: bool = False,
+        self, place: StagePlace, model: MimoModel, task: LanguageTask, loss_func: OwnLoss | None
     ) -> None:
-        super().__init__(name, wrapped, first, last, chunk)
-        self._model = model
-        self._modalities = modalities
-        self._with_grids = with_grids
-        self._inner_layers = inner_layers
-        self._three_axes = three_axes
-        self._feeds = feeds
-        self._loss_func = loss_func
-        self._in_row = in_row
-        self._with_lengths = with_lengths or in_row
-        self._feeds_rows = feeds_rows
+        super().__init__(place)
+        self._model, self._task, self._loss_func = model, task, loss_func
 
-    def _forward(self, given: StageInput) -> StageOutput:
-        lengths = self._lengths(given)
-        row = None
-        if self._in_row:
-            assert lengths is not None
-            row = SampleRow.of(lengths, self._cut_of().divisor)
+    def _forward(self, given: StageInput, told: Pass) -> StageOutput:
+        row = told.row
         if self.first:
             assert given.batch is not None
             packed = self._pack(given.batch, given)
@@ -600,24 +580,21 @@ class LanguageStage(_LogitsStage):
         options = {}
         if row is not None:
             options["packed_seq_params"] = row.params(next(self.wrapped.parameters()).device)
-        with (
-            hidden_states_of(self._part) as hidden_states,
-            predicting_further(self._part, self._all_ids(given.batch, row)) as further,
-            computing_lengths(lengths, row),
-        ):
-            output = self._part(
-                input_ids=None,
-                position_ids=positions,
-                decoder_input=combined,
-                attention_mask=mask,
-                **options,
-            )
+        output, hidden, further = run_language(
+            self._part,
+            self._all_ids(given.batch, row),
+            input_ids=None,
+            position_ids=positions,
+            decoder_input=combined,
+            attention_mask=mask,
+            **options,
+        )
         if not self.last:
-            return StageOutput(output, lengths, positions=positions)
-        if not self._feeds:
+            return StageOutput(output, told.lengths, positions=positions)
+        if not self._task.feeds:
             return StageOutput(output, logits=output, row=row, further=further)
         assert given.batch is not None
-        whole = self._cut_of(row).whole(hidden_states[-1], summed=False)
+        whole = self._cut_of(row).whole(hidden, summed=False)
         rows = _by_sample(whole, row, given.batch)
         counts = self._rows_sent(given.batch)
         sent = torch.cat([own[:count] for own, count in zip(rows, counts, strict=True)])
@@ -646,38 +623,40 @@ class LanguageStage(_LogitsStage):
         return ids if row is None else row.lay(ids)[None]
 
     def _rows_sent(self, batch: Batch) -> list[int]:
-        if self._feeds_rows:
+        if self._task.feeds_rows:
             return sample_lengths(batch, self._model.special_token_ids.values())
         samples, tokens = batch["input_ids"].shape
         return [tokens] * samples
 
-    def _lengths(self, given: StageInput) -> list[int] | None:
-        if not self._with_lengths:
-            return None
+    def _told(self, given: StageInput) -> Pass:
+        if not self._task.with_lengths:
+            return Pass()
         if self.first:
             assert given.batch is not None
-            return sample_lengths(given.batch, self._model.special_token_ids.values())
-        (received,) = given.received.values()
-        return received.samples
+            lengths = sample_lengths(given.batch, self._model.special_token_ids.values())
+        else:
+            (received,) = given.received.values()
+            lengths = _samples_of(received)
+        return Pass(lengths, self._row_of(lengths) if self._task.in_row else None)
 
     def _pack(self, batch: Batch, given: StageInput) -> Packed:
         ids, special = batch["input_ids"], self._model.special_token_ids
         check_words(ids, list(special.values()), self._part.vocab_size)
         branches, grids = {}, {}
-        for edge, modality in self._modalities.items():
-            received = given.received.get(edge)
+        for edge, branch in self._task.branches.items():
+            received, name = given.received.get(edge), branch.modality
             if received is None:
                 continue
-            check_rows(ids, special[modality], modality, _samples_of(received))
-            branches[modality] = self._rows(received.tensor)
-            if modality in self._with_grids:
-                grids[special[modality]] = checked_grids(received, modality)
+            check_rows(ids, special[name], name, _samples_of(received))
+            branches[name] = self._rows(received.tensor)
+            if branch.with_grids:
+                grids[special[name]] = checked_grids(received, name)
         # Positions are rotary, except in a GPTModel of the user's that adds learned ones to words.
         learned = self._part.embedding.add_position_embedding
         places = batch["position_ids"] if learned else None
         words = self._model.get_text_embeddings(ids, places, special)
         positions = batch["position_ids"] if batch["position_ids"].dim() == 3 else None
-        if self._three_axes:
+        if self._task.three_axes:
             positions = three_axis_positions(ids, grids)
         return assemble(ids, special, words, branches, positions)
 
@@ -688,14 +667,15 @@ class LanguageStage(_LogitsStage):
             hidden_of(sent, self._width_of(edge), self.dtype, self.name)
             for edge, sent in given.items()
         ]
-        if self.last and self._feeds:
+        if self.last and self._task.feeds:
             return Ragged(meta_like((1, width), self.dtype), [1])
-        lengths = [1] if self._with_lengths else None
-        positions = meta_like((3, 1, 1), torch.int64) if self._three_axes else None
+        lengths = [1] if self._task.with_lengths else None
+        positions = meta_like((3, 1, 1), torch.int64) if self._task.three_axes else None
         if not self.first:
             return Ragged(hidden[0], lengths, positions=positions)
         special = self._model.special_token_ids
-        branches = {self._modalities[edge]: rows for edge, rows in zip(given, hidden, strict=True)}
+        names = [self._task.branches[edge].modality for edge in given]
+        branches = dict(zip(names, hidden, strict=True))
         tokens = [special[name] for name, rows in branches.items() for _ in rows]
         words = meta_like((1, width), self.dtype)
         ids = torch.tensor([[*tokens, 1 + max(special.values(), default=0)]])
@@ -703,7 +683,8 @@ class LanguageStage(_LogitsStage):
         return Ragged(packed, lengths, positions=positions)
 
     def _width_of(self, edge: int) -> int:
-        inner = self._inner_layers.get(self._modalities.get(edge, ""), 0)
+        branch = self._task.branches.get(edge)
+        inner = 0 if branch is None else branch.inner_layers
         return int(self.wrapped.module.config.hidden_size) * (1 + inner)
 
     @property
@@ -722,24 +703,15 @@ class DecoderStage(_LogitsStage):
         in_row: samples are computed in a row, without padding.
     """
 
-    def __init__(
-        self,
-        name: str,
-        wrapped: ModuleDataParallel,
-        first: bool,
-        last: bool,
-        input_size: int,
-        chunk: int = 0,
-        in_row: bool = False,
-    ) -> None:
-        super().__init__(name, wrapped, first, last, chunk)
+    def __init__(self, place: StagePlace, input_size: int, in_row: bool) -> None:
+        super().__init__(place)
         self._input_size = input_size
         self._in_row = in_row
 
-    def _forward(self, given: StageInput) -> StageOutput:
+    def _forward(self, given: StageInput, told: Pass) -> StageOutput:
         (received,) = given.received.values()
-        if self._in_row:
-            return self._forward_row(received)
+        if told.row is not None:
+            return self._forward_row(received, told.row)
         hidden = received.tensor
         if self.first:  # rows are in sample order, with equally many per sample
             samples, width = len(_samples_of(received)), hidden.shape[-1]
@@ -749,15 +721,20 @@ class DecoderStage(_LogitsStage):
         output = self._part(hidden, self._mask(hidden))
         return StageOutput(output, logits=output if self.last else None)
 
-    def _forward_row(self, received: Ragged) -> StageOutput:
+    def _told(self, given: StageInput) -> Pass:
+        if not self._in_row:
+            return Pass()
+        (received,) = given.received.values()
+        lengths = _samples_of(received)
+        return Pass(lengths, self._row_of(lengths))
+
+    def _forward_row(self, received: Ragged, row: SampleRow) -> StageOutput:
         """Do the same with samples in a row, of whose tokens all count."""
         lengths, hidden = _samples_of(received), received.tensor
-        row = SampleRow.of(lengths, self._cut_of().divisor)
         if self.first:
             laid = row.lengthened(self._rows(hidden), lengths)[:, None]
             hidden = self._cut_of(row).on_rank(laid.contiguous())
-        with computing_lengths(lengths, row):
-            output = self._part(hidden, None, row.params(hidden.device))
+        output = self._part(hidden, None, row.params(hidden.device))
         if self.last:
             return StageOutput(output, logits=output, row=row)
         return StageOutput(output, lengths)

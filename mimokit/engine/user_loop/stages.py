@@ -18,7 +18,14 @@ from mimokit.config.user_code import ForwardStep
 from mimokit.engine.data.batch import Batch
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.loss import sum_and_tokens
-from mimokit.engine.pipeline.base_stage import FurtherLoss, ModuleStage, StageInput, StageOutput
+from mimokit.engine.pipeline.base_stage import (
+    FurtherLoss,
+    ModuleStage,
+    Pass,
+    StageInput,
+    StageOutput,
+    StagePlace,
+)
 from mimokit.engine.pipeline.model import RankModel
 from mimokit.engine.user_loop.models import MimoModelOnRank, SharedRanksModel, StageModel
 from mimokit.planning.pipeline import shared_program
@@ -162,14 +169,14 @@ class UserStage(ModuleStage):
     def __init__(
         self, forward_step: ForwardStep, model: MimoModelOnRank, stage: ModuleStage
     ) -> None:
-        super().__init__(stage.name, stage.wrapped, stage.first, stage.last)
+        super().__init__(StagePlace(stage.name, stage.wrapped, stage.first, stage.last))
         self._forward_step = forward_step
         self._model = model
         self._stage = stage
 
     def forward(self, given: StageInput) -> StageOutput:
         """Call the forward step; the random states are those of the stages inside."""
-        return self._forward(given)
+        return self._forward(given, Pass())
 
     def _call(self, data_iterator: Iterator[Batch]) -> None:
         self._output, self._loss_function = call_forward_step(
@@ -201,7 +208,7 @@ class UserStageOfPipeline(UserStage):
 
     _model: StageModel
 
-    def _forward(self, given: StageInput) -> StageOutput:
+    def _forward(self, given: StageInput, told: Pass) -> StageOutput:
         self._model.take(given)
         self._call(OneBatch(given.batch or {}))
         calls, computed = self._model.calls, self._model.computed
@@ -246,7 +253,7 @@ class UserStageOfAllModules(UserStage):
         super().__init__(forward_step, model, model.laid_out.last_stage)
         self._iterator = data_iterator
 
-    def _forward(self, given: StageInput) -> StageOutput:
+    def _forward(self, given: StageInput, told: Pass) -> StageOutput:
         self._model.place = given
         self._call(self._iterator or OneBatch(given.batch or {}))
         return StageOutput(torch.empty(0))
