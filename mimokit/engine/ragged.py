@@ -64,13 +64,23 @@ class Ragged:
         Args:
             count: 1 for the rows of samples, 2 for the sizes of their items as well.
         """
-        assert self.samples is not None, "rows that cross a bridge are counted"
         if count == 1:
-            return [self.tensor], [self.samples]
+            return [self.tensor], [samples_of(self)]
         assert self.sizes is not None
-        assert self.items is not None
-        return [self.tensor, self.sizes], [self.samples, self.items]
+        return [self.tensor, self.sizes], [samples_of(self), items_of(self)]
 
     def carrying(self, tensor: torch.Tensor) -> Ragged:
         """Return the same with another tensor in its place."""
         return Ragged(tensor, self.samples, self.items, self.sizes, self.positions)
+
+
+def samples_of(ragged: Ragged) -> list[int]:
+    """Return the rows of each sample, where they must be known."""
+    assert ragged.samples is not None, "rows that cross are counted by sample"
+    return ragged.samples
+
+
+def items_of(ragged: Ragged) -> list[int]:
+    """Return the items of each sample, where they must be known."""
+    assert ragged.items is not None, "items that cross are counted by sample"
+    return ragged.items

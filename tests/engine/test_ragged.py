@@ -63,7 +63,7 @@ def test_a_bridge_cuts_rows_by_samples_and_sizes_by_items() -> None:
     ragged = Ragged(torch.arange(5.0), [3, 0, 2], [1, 0, 2], OPTIONAL["sizes"])
     assert _same(Ragged.of_kinds(*ragged.kinds(2)), ragged)
     assert _same(Ragged.of_kinds(*ragged.kinds(1)), Ragged(ragged.tensor, ragged.samples))
-    with pytest.raises(AssertionError, match="rows that cross a bridge are counted"):
+    with pytest.raises(AssertionError, match="rows that cross are counted"):
         Ragged(ragged.tensor).kinds(1)
 
 

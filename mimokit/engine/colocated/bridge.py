@@ -22,7 +22,7 @@ from mimokit.engine.data.batch import ITEMS, Batch, rows_per_sample, slice_modal
 from mimokit.engine.device import group_timeout, rank_device
 from mimokit.engine.models.encoder import Encoder
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
-from mimokit.engine.ragged import Ragged
+from mimokit.engine.ragged import Ragged, items_of
 from mimokit.planning.types import ColocatedBridge, LayoutPlan
 from mimokit.units import counted
 
@@ -181,8 +181,7 @@ class ColocatedBridgeCommunicator(ReplicaCheck):
         Args:
             encoded: items and their sizes of the source's samples on this rank.
         """
-        numbers, grids = encoded.items, encoded.sizes
-        assert numbers is not None
+        numbers, grids = items_of(encoded), encoded.sizes
         assert grids is not None
         whole = self.rows_of_group(numbers)
         if self.plan.direction == "fan_in":

@@ -159,10 +159,10 @@ class DigitCollate:
 
     def __call__(self, samples: list[DigitSample]) -> dict[str, object]:
         """Return a batch in the form described in `mimokit.engine.data.batch`."""
-        tokens = torch.full((len(samples), self.seq_length + 1), PADDING_TOKEN)
-        answered = torch.zeros(len(samples), self.seq_length + 1)
-        for row, sample in enumerate(samples):
-            self._lay_out(sample, tokens[row], answered[row])
+        # One tensor of lists: a tensor for each sample would take as long as a layer.
+        laid_out = [self._lay_out(sample) for sample in samples]
+        tokens = torch.tensor([tokens for tokens, _ in laid_out])
+        answered = torch.tensor([answered for _, answered in laid_out])
         labels = tokens[:, 1:].clone()
         for token in self.image_token_ids:
             labels[labels == token] = PADDING_TOKEN
@@ -180,16 +180,18 @@ class DigitCollate:
             },
         }
 
-    def _lay_out(self, sample: DigitSample, tokens: torch.Tensor, answered: torch.Tensor) -> None:
+    def _lay_out(self, sample: DigitSample) -> tuple[list[int], list[float]]:
+        """Return the tokens of a strip, and 1 where they are its answer."""
         rows = len(sample["images"]) * self.tokens_per_image
         images = [token for token in self.image_token_ids for _ in range(rows)]
         prompt = images + sample["question"]
         whole = prompt + sample["answer"]
-        if len(whole) > len(tokens):
+        behind = self.seq_length + 1 - len(whole)
+        if behind < 0:
             raise ValueError(
                 f"A strip of {len(sample['images'])} digits needs "
                 f"{counted(len(whole) - 1, 'token')} but data.seq_length is {self.seq_length}; "
                 "raise it."
             )
-        tokens[: len(whole)] = torch.tensor(whole)
-        answered[len(prompt) : len(whole)] = 1.0
+        answered = [0.0] * len(prompt) + [1.0] * len(sample["answer"]) + [0.0] * behind
+        return whole + [PADDING_TOKEN] * behind, answered

@@ -252,3 +252,11 @@ class ModuleStage(PipelineStage):
     def dtype(self) -> torch.dtype:
         """The type of its weights, inputs and outputs."""
         return dtype_computed_in(next(self.wrapped.parameters()))
+
+
+def rows_inferred(shape: tuple[int, int], dtype: torch.dtype, with_grids: bool) -> Ragged:
+    """Return the rows of one item on "meta"."""
+    rows, samples = meta_like(shape, dtype), [shape[0]]
+    if not with_grids:
+        return Ragged(rows, samples)
+    return Ragged(rows, samples, items=[1], sizes=meta_like((1, 3), torch.int64))

@@ -27,19 +27,15 @@ from mimokit.engine.models.specs import encoder_kind, multimodal_provider
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.pipeline.base_stage import ModuleStage, StagePlace
 from mimokit.engine.pipeline.communicator import MultiModulePipelineCommunicator
-from mimokit.engine.pipeline.messages import Mailbox
-from mimokit.engine.pipeline.stages import (
-    AdapterStage,
+from mimokit.engine.pipeline.encoder_stages import AdapterStage, EncoderStage, ImageDecoderStage
+from mimokit.engine.pipeline.language_stages import (
     Branch,
     DecoderStage,
-    EncoderStage,
-    ImageDecoderStage,
     LanguageStage,
     LanguageTask,
-    ModalityStage,
-    OwnModality,
-    token_grids_of,
 )
+from mimokit.engine.pipeline.messages import Mailbox
+from mimokit.engine.pipeline.modality_stage import ModalityStage, OwnModality, token_grids_of
 from mimokit.planning.schedule import Action, Stage, StageGraph
 from mimokit.planning.types import BatchPlan, LayoutPlan, PipelinePlan
 

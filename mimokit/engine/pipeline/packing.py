@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from mimokit.engine.models.transformer import causal_mask
-from mimokit.engine.ragged import Ragged
+from mimokit.engine.ragged import Ragged, items_of, samples_of
 from mimokit.units import counted
 
 
@@ -81,10 +81,8 @@ def checked_grids(sent: Ragged, name: str) -> torch.Tensor:
         ValueError: the number of grids differs from that of images, or the images of a sample
             become another number of rows; the message names the first such sample.
     """
-    grids, items, rows = sent.sizes, sent.items, sent.samples
+    grids, items, rows = sent.sizes, items_of(sent), samples_of(sent)
     assert grids is not None
-    assert items is not None
-    assert rows is not None
     if len(grids) != sum(items):
         raise ValueError(
             f"Module {name!r} sent {len(grids)} grids for {counted(sum(items), 'image')}."

@@ -23,9 +23,9 @@ from mimokit.engine.models.provider import MimoModelProviderResult
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.loss import vocab_parallel_cross_entropy
 from mimokit.engine.pipeline.base_stage import FurtherLoss, StageInput, StageOutput
+from mimokit.engine.pipeline.language_stages import values_on_rank
 from mimokit.engine.pipeline.model import RankModel, build_rank_model, rank_model_of
-from mimokit.engine.pipeline.stages import values_on_rank
-from mimokit.engine.ragged import Ragged
+from mimokit.engine.ragged import Ragged, samples_of
 from mimokit.planning.schedule import StageEdge
 from mimokit.planning.types import LayoutPlan
 
@@ -197,7 +197,7 @@ class SharedRanksModel(MimoModelOnRank):
             count = self.laid_out.tokens_per_item[name]
             return rows_per_sample(of_module, len(of_module[ITEMS]), count).tolist()
         start, stop = self.laid_out.plan.batch.modules[name].samples[dist.get_rank()]
-        crossed = [sent.samples or [] for sent in given.received.values()]
+        crossed = [samples_of(sent) for sent in given.received.values()]
         return [sum(of_sample) for of_sample in zip([0] * (stop - start), *crossed, strict=True)]
 
     def _placeholders(self, name: str, ids: torch.Tensor) -> list[int]:

@@ -11,8 +11,9 @@ from mimokit.engine.colocated.bridge import ColocatedBridgeCommunicator
 from mimokit.engine.parallel.loss import vocab_parallel_cross_entropy
 from mimokit.engine.parallel.update import MainGradUpdate, finalize_model_grads
 from mimokit.engine.pipeline.communicator import MultiModulePipelineCommunicator
+from mimokit.engine.pipeline.encoder_stages import EncoderStage
+from mimokit.engine.pipeline.language_stages import LanguageStage
 from mimokit.engine.pipeline.packing import assemble
-from mimokit.engine.pipeline.stages import EncoderStage, LanguageStage
 from mimokit.planning.seams import BRIDGE, GIVEN_ROWS, LOSS, ROWS, SeamPhase
 from mimokit.planning.types import LayoutPlan
 
