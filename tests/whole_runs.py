@@ -85,10 +85,7 @@ def _written(layout: tuple[tuple[int, ...], ...]) -> str:
 
 def _networks() -> Iterator[WholeRun]:
     for language, tower, images, words, apart in [
-        ("qwen3", "clip", (1, 1, 4), (4, 1, 1), False),
-        ("qwen2", "siglip", (1, 1, 4), (4, 1, 1), False),
         ("gpt2", "siglip", (1, 2, 1), (2, 2, 1), True),
-        ("geglu", "clip", (1, 1, 2), (2, 1, 1), False),
         ("llama", "stacked", (2, 1, 1), (1, 2, 1), True),
         ("qwen2", "linear", (2, 1, 1), (1, 1, 2), False),
         ("llama", "pooled", (2, 2, 1), (1, 2, 1), True),
@@ -190,15 +187,6 @@ def _longer(make: Callable[[], ExperimentConfig]) -> ExperimentConfig:
 
 def _contexts() -> Iterator[WholeRun]:
     proves = "context parallelism"
-    shared = {"words": (2, 2), "audio": (1, 4), "qwen": (1, 4), LANGUAGE: (2, 2)}
-    make = partial(
-        multimodal_config, shared, "colocated", num_microbatches=2, presence=PRESENCE,
-        three_axes=True,
-    )  # fmt: skip
-    grouped = partial(_grouped, make)
-    mixed = partial(on_contexts, grouped, words=2, audio=4, language_module=2)
-    slices = _With(mixed, ("words",), {"sequence_parallel": True})  # 12 words in 8 chunks
-    yield WholeRun(proves, "fan-in and fan-out", slices)
     yield WholeRun(proves, "a decoder that pads, in slices", _padded_decoder_in_slices)
     yield WholeRun(proves, "an adapter", adapter_on_contexts)
 
@@ -209,14 +197,6 @@ def _padded_decoder_in_slices() -> ExperimentConfig:
     make = partial(cut_along_sequences, partial(decoded_config, sizes, 2))
     config = on_contexts(partial(_dropping, make), writer=2)
     return _changed(config, "writer", position_embedding_type="learned_absolute")
-
-
-def _learned_in_rows() -> ExperimentConfig:
-    """Return a decoder of two stages whose samples are in a row, on two tensor-parallel ranks."""
-    sizes = {"images": (1, 1, 1), LANGUAGE: (1, 1, 2), "writer": (2, 2, 1)}
-    config = in_rows(partial(cut_along_sequences, partial(decoded_config, sizes, 2)))
-    learned = {"position_embedding_type": "learned_absolute", "max_position_embeddings": 42}
-    return _changed(config, "writer", **learned)
 
 
 def in_rows(make: Callable[[], ExperimentConfig]) -> ExperimentConfig:
@@ -261,7 +241,6 @@ def stages_on_contexts() -> ExperimentConfig:
 def _samples_in_rows() -> Iterator[WholeRun]:
     proves = "samples in a row"
     yield WholeRun(proves, "learned positions", partial(in_rows, learned_positions_on_contexts))
-    yield WholeRun(proves, "learned positions of a decoder", _learned_in_rows)
 
 
 DROPOUT = {"hidden_dropout": 0.1, "attention_dropout": 0.2}
@@ -430,7 +409,6 @@ def _pipelines_on_shared_ranks() -> Iterator[WholeRun]:
     make = partial(shared_pipeline, "colocated", (2, 2, 2), AROUND, 3, **options)
     yield WholeRun(proves, "colocated, zb-h1, passes of 2", partial(cut_along_sequences, make))
     yield WholeRun(proves, "heterogeneous, zb-h1", _weights_later)
-    yield WholeRun(proves, "heterogeneous, chunks of an encoder with all", chunks_with_all)
 
 
 def encoder_in_chunks(**fields: Any) -> ExperimentConfig:
@@ -444,12 +422,6 @@ def encoder_in_chunks(**fields: Any) -> ExperimentConfig:
     config = apart_multimodal_config(sizes, 3, three_axes=True, presence=SOME, **shared)
     chunks = {"virtual_pipeline_model_parallel_size": 2, **fields}
     return with_sizes(_changed(config, "qwen", num_layers=4), ("qwen",), **chunks).finalize()
-
-
-def chunks_with_all() -> ExperimentConfig:
-    """Return chunks that share images and states, recompute, and have inner layers."""
-    fields = {**SHARED, **SHARDED_STATES, **OVERLAPPED, "recompute_granularity": "full"}
-    return with_inner_layers(partial(encoder_in_chunks, **fields), "qwen", 1, 3)
 
 
 def _weights_later() -> ExperimentConfig:
@@ -533,19 +505,11 @@ def decoder_of_any_size(sizes: tuple[int, int, int], encoder: str) -> Experiment
     return with_image_decoder(config, sizes, encoder)
 
 
-def _image_decoder_beside_text() -> ExperimentConfig:
-    """Return one next to a text decoder, behind samples in a row on two stages."""
-    sizes = {"images": (1, 1, 1), LANGUAGE: (1, 2, 1), "writer": (1, 1, 2)}
-    config = decoded_config(sizes, 2)
-    return in_rows(lambda: with_image_decoder(config, (2, 1, 1), position_embedding_type="rope"))
-
-
 def _image_decoders() -> Iterator[WholeRun]:
     proves = "an image decoder"
     yield WholeRun(proves, "on contexts", image_decoder_on_contexts)
     any_size = partial(decoder_of_any_size, (2, 1, 2), "qwen")
     yield WholeRun(proves, "of absent images of any size", any_size)
-    yield WholeRun(proves, "beside a text decoder, in rows", _image_decoder_beside_text)
     frozen = partial(
         _frozen, partial(_reconstructed, (1, 1, 1), (1, 1, 1), (1, 1, 4)), painter=True
     )
@@ -831,7 +795,6 @@ def _experts() -> Iterator[WholeRun]:
     biased = {**BIASED, **WITH_SHARED}
     four, staged = ((1, 1, 4), (1, 1, 4)), ((1, 1, 2), (2, 2, 1))
     for name, make in (
-        ("EP2 of CP2", experts_on_contexts),
         ("EP4, one expert each", partial(experts_config, *four, expert_parallel=4, **one_each)),
         (
             "a bias in EP2 of TP2 on two stages",
@@ -1026,14 +989,6 @@ def recomputed(config: ExperimentConfig, **granularity: str) -> ExperimentConfig
     return config
 
 
-def _recomputed() -> Iterator[WholeRun]:
-    fan_in = {"clip": (1, 4), "audio": (2, 2), LANGUAGE: (4, 1)}
-    absent = partial(multimodal_config, fan_in, "colocated", num_microbatches=2, presence=PRESENCE)
-    again = {"clip": "full", "audio": "selective", LANGUAGE: "full"}
-    make = lambda: recomputed(absent(), **again)  # noqa: E731
-    yield WholeRun("recomputed layers with dropout", "fan-in", make)
-
-
 def _dropping(make: Callable[[], ExperimentConfig], **granularity: str) -> ExperimentConfig:
     config = make()
     for name in config.model.module_parallelisms:
@@ -1047,17 +1002,10 @@ def dropping_in_rows() -> ExperimentConfig:
     return _dropping(three_axes_in_rows, language_module="full")
 
 
-def dropping_in_another_order() -> ExperimentConfig:
-    """Return stages, of which one reads no data, that drop numbers of samples in another order."""
-    apart = {"qwen": (1, 1, 4), LANGUAGE: (1, 3, 1)}
-    return _dropping(partial(apart_multimodal_config, apart, **_QWEN, **ORDERED))
-
-
 def _dropout() -> Iterator[WholeRun]:
     for name, make in (
         ("samples in a row", dropping_in_rows),
         ("contexts", partial(_dropping, stages_on_contexts, audio="selective")),
-        ("another order", dropping_in_another_order),
     ):
         yield WholeRun("dropout of parts of samples", name, make)
 
@@ -1132,7 +1080,6 @@ def _precisions() -> Iterator[WholeRun]:
     for name, make in (
         ("slices, zb-h1", partial(cut_along_sequences, split)),
         ("experts on contexts", experts_on_contexts),
-        ("latent attention on contexts", _latent_on_contexts),
         ("recomputed, overlapped", _With(decoded, modules, RECOMPUTED)),
         ("layers in full shards", _With(decoded, modules, IN_FULL)),
     ):
@@ -1227,7 +1174,6 @@ WHOLE_RUNS = (
     *_positions_of_encoders(),
     *_frames(),
     *_replicas(),
-    *_recomputed(),
     *_dropout(),
     *_weights(),
     *_precisions(),
