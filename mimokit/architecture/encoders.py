@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from mimokit.architecture.pooling import pooling_rows, pooling_work
 from mimokit.architecture.tensor_cut import Shape
@@ -12,8 +11,6 @@ from mimokit.architecture.transformer import Transformer
 
 _KERNEL = 3
 """Width of the convolutions in front of an audio encoder."""
-
-PoolingHead = Literal["none", "attention"]
 
 
 class _Stack:
@@ -41,8 +38,8 @@ class _Stack:
         return 0.0
 
     @property
-    def pooling_work(self) -> tuple[float, float]:
-        """Numbers in what makes one row of an item, per position and per item; see `pooling`."""
+    def work_behind_layers(self) -> tuple[float, float]:
+        """Numbers in what makes rows of an item, per position and per item."""
         return 0.0, 0.0
 
     @property
@@ -84,7 +81,7 @@ class VisionEncoder(_Stack):
         registers: extra learned tokens without position embeddings.
         norms: norms outside the layers: 1 after them, 2 before and after.
         norm_after: of these, the one after the layers is there.
-        head: "attention" for one attention and one feed-forward layer that pool (SigLIP).
+        pools: one attention and one feed-forward layer make one row of an item (SigLIP).
     """
 
     name: str
@@ -102,8 +99,7 @@ class VisionEncoder(_Stack):
     biased_patches: bool = True
     norms: int = 1
     norm_after: bool = True
-    head: PoolingHead = "none"
-
+    pools: bool = False
     table = None
 
     @property
@@ -112,14 +108,14 @@ class VisionEncoder(_Stack):
         return float(self._pixels * self.net.hidden)
 
     @property
-    def pooling_work(self) -> tuple[float, float]:
+    def work_behind_layers(self) -> tuple[float, float]:
         """Numbers in the pooling head, per position and per item."""
-        return pooling_work(self.net) if self.head == "attention" else (0.0, 0.0)
+        return pooling_work(self.net) if self.pools else (0.0, 0.0)
 
     @property
     def positions_of_a_row(self) -> int:
         """All of an image if it is pooled, else the patches that are merged."""
-        if self.head == "attention":
+        if self.pools:
             return self.patches() + self.class_token + self.registers
         return self.merge**2
 
@@ -148,7 +144,7 @@ class VisionEncoder(_Stack):
         """Yield the last norm and the pooling head."""
         if self.norms and self.norm_after:
             yield from super().behind(prefix)
-        if self.head == "attention":
+        if self.pools:
             yield from pooling_rows(self.net, f"{prefix}head.")
 
     def patches(self, height: int | None = None, width: int | None = None) -> int:
@@ -159,7 +155,7 @@ class VisionEncoder(_Stack):
 
     def tokens(self, height: int | None = None, width: int | None = None) -> int:
         """Return the tokens that one image becomes in the language model."""
-        if self.head == "attention":
+        if self.pools:
             return 1
         return self.patches(height, width) // self.merge**2 + self.keeps_class_token
 

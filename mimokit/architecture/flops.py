@@ -31,7 +31,7 @@ class ForwardFlops:
     Attributes:
         first: before the layers: patches, convolutions, the projection of a decoder.
         core: scores and values of attention in the layers.
-        last: behind the layers: pooling head, projector, logits.
+        last: behind the layers: what makes rows, projector, logits.
     """
 
     first: float
@@ -87,7 +87,7 @@ def passes(name: str, frozen: Collection[str], before: Iterable[str]) -> int:
 
 def _behind_layers(branch: EncoderBranch, length: float, rows: float | None) -> float:
     encoder = branch.encoder
-    each, once = encoder.pooling_work
+    each, once = encoder.work_behind_layers
     if once:
         rows = 1.0
     if rows is None:

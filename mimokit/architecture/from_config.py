@@ -197,7 +197,6 @@ def _vision_encoder(name: str, size: ModuleArchitecture) -> VisionEncoder:
         merge=geometry.merge_size,
         positions=table if learned else 0,
         interpolated=interpolated,
-        head="attention" if size.pooling_head else "none",
     )
 
 
@@ -310,7 +309,6 @@ def _vision(encoder: VisionEncoder) -> dict[str, Any]:
         **_given(
             position_embedding_type=None if usual else kind,
             max_position_embeddings=None if usual else encoder.positions or None,
-            pooling_head=True if encoder.head == "attention" else None,
         ),
     }
 

@@ -100,7 +100,7 @@ def image_geometry(architecture: ModuleArchitecture) -> ImageGeometry:
         architecture.any_image_size,
         architecture.keep_class_token,
         architecture.temporal_patch_size or 1,
-        architecture.pooling_head is True,
+        architecture.pools,
     )
 
 

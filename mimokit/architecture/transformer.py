@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import cast
 
 from mimokit.architecture.attention import Attention, GroupedAttention, LatentAttention
 from mimokit.architecture.feed_forward import DenseFeedForward, MixtureOfExperts
@@ -19,6 +20,9 @@ from mimokit.architecture.tensor_rows import (
 from mimokit.config.layer_architecture import windowed_layers
 from mimokit.config.meaning import EPSILON, INIT_STD, Activation, Normalization, usual_activation
 
+USUAL = cast(Activation, "")
+"""The activation that a layer has if none is stated."""
+
 
 @dataclass(frozen=True)
 class Transformer:
@@ -32,7 +36,7 @@ class Transformer:
         window: tokens that most layers attend to at once; 0 for all.
         unwindowed: layers without a window if there is one: how many, or their numbers
             from 1.
-        activation: inside the feed-forward layer; None: silu if it is gated, else gelu.
+        activation: inside the feed-forward layer; left out: silu if it is gated, else gelu.
         matrix_std: standard deviation of matrices before training.
         dropout: share of the outputs of attention and feed-forward layer that are dropped.
         score_dropout: share of the attention probabilities that are dropped.
@@ -54,7 +58,7 @@ class Transformer:
     causal: bool = True
     window: int = 0
     unwindowed: int | tuple[int, ...] = 0
-    activation: Activation | None = None
+    activation: Activation = USUAL
     epsilon: float = EPSILON
     matrix_std: float = INIT_STD
     dropout: float = 0.0
@@ -63,7 +67,7 @@ class Transformer:
     mla: LatentAttention | None = None
 
     def __post_init__(self) -> None:
-        if self.activation is None:
+        if not self.activation:
             object.__setattr__(self, "activation", usual_activation(self.gated))
 
     @cached_property

@@ -271,7 +271,7 @@ def test_frozen_shards_are_gathered_and_no_gradient_is_sent() -> None:
 
 ITEMS, POSITIONS, WIDTH = 5, 9, 32
 TOWER = Transformer(2, WIDTH, 4, 4, 8, 48, gated=False, causal=False)
-SIGLIP = VisionEncoder("siglip", TOWER, 12, 4, positions=POSITIONS, head="attention")
+SIGLIP = VisionEncoder("siglip", TOWER, 12, 4, positions=POSITIONS, pools=True)
 
 
 @pytest.fixture(scope="module")
@@ -301,7 +301,7 @@ def counted() -> dict[str, int]:
     ("encoder", "before", "head"),
     [
         (SIGLIP, ["SiglipVisionModel.embeddings"], ["SiglipVisionModel.head"]),
-        (replace(SIGLIP, head="none"), ["SiglipVisionModel.embeddings"], []),
+        (replace(SIGLIP, pools=False), ["SiglipVisionModel.embeddings"], []),
         (
             AudioEncoder("whisper", TOWER, mel_bins=8, positions=POSITIONS),
             ["WhisperEncoder.conv1", "WhisperEncoder.conv2"],

@@ -47,7 +47,7 @@ def vision_encoder(fields: Fields, kind: str, name: str) -> VisionEncoder:
         class_token=clip,
         biased_patches=not clip,
         norms=2 if clip else 1,
-        head="none" if clip or not fields.flag("vision_use_head", default=True) else "attention",
+        pools=not clip and fields.flag("vision_use_head", default=True),
     )
 
 

@@ -11,7 +11,7 @@ from mimokit.architecture.huggingface.fields import Fields
 from mimokit.architecture.huggingface.functions import NetworkFunctions, functions_of_section
 from mimokit.architecture.modules import LanguageModel
 from mimokit.architecture.transformer import Transformer
-from mimokit.config.meaning import INIT_STD, Activation
+from mimokit.config.meaning import INIT_STD, Activation, usual_activation
 
 LLAMA_DEFAULTS: Mapping[str, Any] = {
     "hidden_size": 4096,
@@ -112,13 +112,13 @@ def _usual(fields: Fields, kind: str, gated: bool) -> dict[str, Any]:
     }
 
 
-def activation_of(fields: Fields, functions: NetworkFunctions, gated: bool) -> Activation | None:
-    """Return an activation; None if it is the usual one. One that cannot run is refused."""
+def activation_of(fields: Fields, functions: NetworkFunctions, gated: bool) -> Activation:
+    """Return an activation, the usual one in place of one that cannot run, which is refused."""
     activation = next((each for each in get_args(Activation) if each == functions.activation), None)
     if activation is None:
         name = "activation_function" if "activation_function" in fields else "hidden_act"
         fields.refuse(name, functions.obstacles["activation"])
-    return None if activation == ("silu" if gated else "gelu") else activation
+    return activation or usual_activation(gated)
 
 
 def _experts(fields: Fields, kind: str) -> MixtureOfExperts | None:

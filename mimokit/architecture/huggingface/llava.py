@@ -67,7 +67,7 @@ def _features(fields: Fields, encoder: VisionEncoder) -> VisionEncoder:
         net=replace(encoder.net, layers=_layers(fields, encoder.net.layers)),
         norm_after=False,
         keeps_class_token=encoder.class_token and strategy == "full",
-        head="none",
+        pools=False,
     )
 
 

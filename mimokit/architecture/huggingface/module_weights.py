@@ -52,7 +52,7 @@ from mimokit.config.meaning import MEANINGS
 
 _NOT_COMPARED = (
     "init_std", "window_size", "make_vocab_size_divisible_by", "mtp_loss_scaling_factor",
-    "num_registers",
+    "num_registers", "pooling_head",
 )  # fmt: skip
 """Fields that decide nothing about what is read, or that files do not have."""
 _COMPARED = (
@@ -126,17 +126,14 @@ def module_family(
     names: Collection[str],
     *,
     language: bool,
+    network: ModuleArchitecture | None = None,
     others: Collection[str] = (),
-    vocab_multiple: int = 1,
-    pools: bool = False,
-    further: bool = True,
 ) -> Family:
     """Return the tensors of a module in the files, under the names that it has in a run.
 
     Args:
-        pools: the module ends in the tower's pooling head, not in its layers.
+        network: of the module, which leaves out what its config does; None: a whole language model.
         others: names among which an encoder's projector is if it is not among the former.
-        further: a language model has its layers that predict further tokens.
 
     Raises:
         ConfigError: as `family_of`, or the part does not exist.
@@ -145,12 +142,15 @@ def module_family(
     check_readable("Weights", kind, (*FAMILIES, *MIXTURE_TYPES))
     part = _part(from_hf(config, "model"), language)
     if isinstance(part, LanguageModel):
-        return language_family(config, part, names, vocab_multiple=vocab_multiple, further=further)
+        padded = 1 if network is None else network.vocabulary_multiple or 1
+        further = network is None or network.next_token_layers > 0
+        return language_family(config, part, names, vocab_multiple=padded, further=further)
     if kind in QWEN_VISION_TYPES:
         assert isinstance(part, EncoderBranch)
         return _qwen_family(str(kind), part, names)
     tower = part if isinstance(part, VisionEncoder) else part.encoder
     assert isinstance(tower, VisionEncoder)
+    pools = network is not None and network.pools
     run, name = _run_tower(tower, pools), ENCODER_NAMES[VisionEncoder]
     table = encoder_tensors(run, name)
     if isinstance(part, EncoderBranch):
@@ -173,7 +173,7 @@ def _qwen_family(kind: str, branch: EncoderBranch, names: Collection[str]) -> Fa
 
 
 def _run_tower(tower: VisionEncoder, pools: bool) -> VisionEncoder:
-    if pools and tower.head == "none":
+    if pools and not tower.pools:
         sentence = "pooling_head is true, but its weights have no pooling head; leave it out."
         raise ConfigError([Problem("weights", "pooling_head", True, sentence)])
-    return tower if pools else replace(tower, head="none")
+    return replace(tower, pools=pools)

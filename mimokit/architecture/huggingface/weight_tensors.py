@@ -321,7 +321,7 @@ def add_tower(weights: WeightTensors, tower: VisionEncoder, prefix: str, name: s
         _add_layer(weights, net, f"{prefix}encoder.layers.{number}.", ours)
     if tower.norm_after:
         add_pairs(weights, {f"{name}decoder.final_layernorm": f"{prefix}post_layernorm"})
-    if tower.head == "attention":
+    if tower.pools:
         for part in _POOLING_HEAD:
             weights.copy(f"{name}head.{part}", f"{prefix}head.{part}")
 

@@ -20,7 +20,6 @@ from mimokit.planning.weights import (
 from mimokit.units import counted, shown
 
 if TYPE_CHECKING:
-    from mimokit.architecture.huggingface.functions import NetworkFunctions
     from mimokit.extras.generation.network.generate import GenerationRequest
     from mimokit.planning.weights import WeightDirectory, WeightPlanner
 
@@ -46,7 +45,7 @@ class PromptRules:
     def of(cls, planner: WeightPlanner) -> PromptRules:
         """Return those of weights; raises `ConfigError` if their network cannot run."""
         weights, vocab = planner.stored, planner.family.vocab or 0
-        positions = runnable_functions(weights).positions
+        positions = check_network(weights)
         return cls(vocab, positions, placeholder(weights), stop_tokens(weights))
 
     def request(
@@ -163,18 +162,14 @@ def _wrong(field: str, value: object, what: str) -> ConfigError:
     return ConfigError([Problem("prompts", field, value, f"Prompts: {what}.")])
 
 
-def runnable_functions(weights: WeightDirectory) -> NetworkFunctions:
-    """Return what a language model computes between its matrices.
-
-    Raises:
-        ConfigError: it has what cannot run.
-    """
+def check_network(weights: WeightDirectory) -> int:
+    """Return the longest sequence of a language model; raise `ConfigError` if it cannot run."""
     functions = functions_of(weights.config)
     refuse_if_any(
         Problem("weights", field, None, f"{weights.directory}: {what}.")
         for field, what in functions.obstacles.items()
     )
-    return functions
+    return functions.positions
 
 
 GENERATION = "generation_config.json"

@@ -165,10 +165,8 @@ def module_planner(
         weights.config,
         names,
         language=language,
+        network=network,
         others=list(weights.tensors),
-        vocab_multiple=network.vocabulary_multiple or 1,
-        pools=network.pooling_head is True,
-        further=bool(network.mtp_num_layers),
     )
     if prefix is not None or weights.is_multimodal:
         weights = weights.limited_to(family.found.tensors)

@@ -193,7 +193,7 @@ def _behind_layers(
     operations = 2 * rows * branch.projections / sizes.tensor
     work = (system.operations(operations),)
     projector = added("matrix", "projector", work, operations=operations, launches=1.0)
-    each, once = branch.encoder.pooling_work
+    each, once = branch.encoder.work_behind_layers
     if not once:
         return (projector,)
     operations = 2 * (tokens * each + rows * once)

@@ -111,8 +111,8 @@ def checked_config(planner: WeightPlanner, tensor_parallel: int, length: int) ->
     networks: dict[str, dict[str, Any]] = {}
     tokens = 0
     if tower is not None:
-        networks[IMAGES] = {**start, "pooling_head": tower.head == "attention"}
-        tokens = 1 if tower.head == "attention" else tower.tokens()
+        networks[IMAGES] = {**start, "pooling_head": tower.pools}
+        tokens = tower.tokens()
     words: dict[str, Any] = start | ({"mtp_num_layers": 0} if planner.family.left_out else {})
     if vocab is None:
         words = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -19,9 +18,6 @@ from mimokit.extras.generation.network.layers import (
     Tokens,
     turns,
 )
-
-if TYPE_CHECKING:
-    from mimokit.architecture.huggingface.functions import NetworkFunctions
 
 TABLE = "embedding.word_embeddings.weight"
 POSITIONS = "embedding.position_embeddings.weight"
@@ -65,18 +61,12 @@ class PaddedTokens:
 class LanguageShard:
     """The part of a language model that one rank has."""
 
-    def __init__(
-        self,
-        parameters: Parameters,
-        model: LanguageModel,
-        functions: NetworkFunctions,
-        group: Group,
-    ) -> None:
+    def __init__(self, parameters: Parameters, model: LanguageModel, group: Group) -> None:
         self.parameters, self.model = parameters, model
-        self.group, self.layers = group, Layers(parameters, model.net, functions, group)
+        self.group, self.layers = group, Layers(parameters, model.net, group)
         self._like = parameters[TABLE]
         self.device = self._like.device
-        self._rotary = RotaryPositions(functions.rotary_base, functions.rotary_scaling)
+        self._rotary = RotaryPositions(model.rope_theta, model.rope_scaling)
         self._frequencies = self._rotary.frequencies(model.net.head_dim).to(self.device)
 
     def new_cache(self, batch: int, tokens: int) -> KeyValueCache:

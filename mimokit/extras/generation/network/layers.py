@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -18,9 +17,6 @@ import torch.nn.functional as F
 from mimokit.architecture.transformer import Transformer
 from mimokit.engine.activations import ACTIVATIONS
 from mimokit.extras.generation.network.exchange import Group, gathered, rank_of, size_of, summed
-
-if TYPE_CHECKING:
-    from mimokit.architecture.huggingface.functions import NetworkFunctions
 
 Turns = tuple[torch.Tensor, torch.Tensor]
 """Cosines and sines, as `turns` returns them."""
@@ -96,7 +92,6 @@ class Layers:
 
     parameters: Parameters
     net: Transformer
-    functions: NetworkFunctions
     group: Group
 
     @property
@@ -121,7 +116,7 @@ class Layers:
 
     def norm(self, hidden: torch.Tensor, name: str) -> torch.Tensor:
         """Return RMSNorm or LayerNorm; the former computes in fp32."""
-        weight, epsilon = self.parameters[f"{name}.weight"], self.functions.epsilon
+        weight, epsilon = self.parameters[f"{name}.weight"], self.net.epsilon
         if self.net.norm == "LayerNorm":
             bias = self.parameters[f"{name}.bias"]
             return F.layer_norm(hidden, weight.shape, weight, bias, epsilon)
@@ -144,7 +139,7 @@ class Layers:
     def _feed_forward(self, hidden: torch.Tensor, name: str) -> torch.Tensor:
         inner = self._column(hidden, f"{name}.linear_fc1")
         gate, up = inner.chunk(2, dim=-1) if self.net.gated else (inner, None)
-        inner = ACTIVATIONS[self.functions.activation](gate)
+        inner = ACTIVATIONS[self.net.activation](gate)
         return self._row(inner if up is None else inner * up, f"{name}.linear_fc2")
 
     def _attention(

@@ -12,7 +12,7 @@ from mimokit.architecture.modules import LanguageModel
 from mimokit.engine.weights import opened, read_parameter
 from mimokit.extras.generation.network.exchange import Group, rank_of, size_of
 from mimokit.extras.generation.network.language import LanguageShard
-from mimokit.extras.generation.prompts import runnable_functions
+from mimokit.extras.generation.prompts import check_network
 from mimokit.planning.weights import language_planner
 
 
@@ -26,14 +26,14 @@ def load_language(
     """Return this rank's part of a language model, alone or of a model with an encoder."""
     with opened(directory) as (weights, source):
         planner = language_planner(weights, size_of(group), dtype)
-        functions = runnable_functions(weights)
+        check_network(weights)
         parameters = {
             name: read_parameter(parameter, source).to(device)
             for name, parameter in planner.rank(rank_of(group)).parameters.items()
         }
     model = planner.family.model
     assert isinstance(model, LanguageModel)
-    return LanguageShard(parameters, model, functions, group)
+    return LanguageShard(parameters, model, group)
 
 
 _residents: dict[str, tuple[LanguageShard, object]] = {}
