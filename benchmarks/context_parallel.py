@@ -79,7 +79,7 @@ def _block(context: int, own: bool) -> Any:
         seq_length=max(TOKENS),
         vocab_size=0,
     )
-    execution = ModuleExecution(context_parallel=context, samples_in_row=own)
+    execution = ModuleExecution(samples_in_row=own).resized(context=context)
     build = ModuleBuild("language", execution, network, network)
     names = ("tp", "pp", "dp", "ep", "expt_tp", "expt_dp", "tp_ep")
     groups = ProcessGroupCollection(**dict.fromkeys(names, alone), cp=shared, tp_cp=shared)

@@ -52,7 +52,7 @@ def measure(expert_parallel: int, capacity: float | None) -> list[tuple[float, f
     sizes = ModuleParallelismConfig(data_parallel=RANKS, expert_parallel=expert_parallel)
     groups = process_groups(*create_module_grids(ModuleRanks.of("module", sizes)), None)
     described = network(capacity)
-    execution = ModuleExecution(data_parallel=RANKS, expert_parallel=expert_parallel)
+    execution = ModuleExecution().resized(data=RANKS, expert=expert_parallel)
     megatrons = get_gpt_layer_local_spec(num_experts=RANKS).submodules.mlp
     hidden = torch.randn(TOKENS, SAMPLES, WIDTH)
 

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias, cast
+from typing import Literal, TypeAlias
 
-from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES, ParallelSizes
+from mimokit.architecture.parallel_sizes import ParallelSizes, sizes_of
+from mimokit.axes import Axis, Choice
 from mimokit.config import ExperimentConfig, ModuleArchitecture
 from mimokit.config.runtime import PRECISION_OF_RUNS
 from mimokit.planning.ranks import ModuleRanks
 
 Dtype: TypeAlias = Literal["fp32", "bf16", "fp16"]
-Recompute: TypeAlias = Literal["none", "selective", "full"]
 
 _WEIGHTS: Mapping[str, Dtype] = {"fp32": "fp32", "tf32": "fp32", "fp16": "fp16"}
 """Precision of matrix products -> dtype of the weights; with all others weights are bf16."""
 
+
+ALONE = ParallelSizes(sequence_parallel=False, distributed_optimizer=False)
+"""One rank, which has all of a module and of its optimizer."""
 
 NUMBER_BYTES: Mapping[Dtype, int] = {"fp32": 4, "bf16": 2, "fp16": 2}
 
@@ -28,50 +31,39 @@ class ModuleExecution:
     The defaults are those of a module on one rank, trained in fp32.
 
     Attributes:
-        virtual_stages: chunks of layers that a rank holds of each pipeline.
-        expert_parallel: ranks that share the experts of a layer, among those of a stage.
-        expert_tensor_parallel: ranks over which one expert is cut.
+        sizes: ranks that share it, and how its states are stored. Sequence parallelism needs tensor
+            parallel ranks, and several optimizer instances states that are sharded.
         token_dispatcher: how tokens reach the experts of other ranks.
-        sequence_parallel: what tensor parallelism leaves whole is cut along the sequence. It needs
-            tensor parallel ranks.
         samples_in_row: its samples are computed in one row, without padding.
-        recompute: what the backward pass computes again: the attention core (selective), or whole
-            layers one by one (full).
         precision: of matrix products.
         weights: dtype of the weights that layers compute with, and of activations.
         gradients: dtype in which gradients are accumulated and reduced.
         main_weights: dtype of the weights that the optimizer updates.
-        distributed_optimizer: its states are sharded over data and context parallel ranks.
-        optimizer_instances: replicas of these shards; 1 where states are not sharded.
-        fully_sharded: weights and gradients are sharded as well.
         overlap_reduction: gradients are reduced during the last backward pass of a step.
         frozen_parts: encoder, projector: what is not trained; both of a module that is frozen.
         learning_rate: before warm-up and decay, which are those of the run. None: that of the run.
         weight_decay: None: that of the run.
     """
 
-    tensor_parallel: int = 1
-    pipeline_parallel: int = 1
-    virtual_stages: int = 1
-    context_parallel: int = 1
-    data_parallel: int = 1
-    expert_parallel: int = 1
-    expert_tensor_parallel: int = 1
+    sizes: ParallelSizes = ALONE
     token_dispatcher: str = "alltoall"
-    sequence_parallel: bool = False
     samples_in_row: bool = False
-    recompute: Recompute = "none"
     precision: str = PRECISION_OF_RUNS
     weights: Dtype = "fp32"
     gradients: Dtype = "fp32"
     main_weights: Dtype = "fp32"
-    distributed_optimizer: bool = False
-    optimizer_instances: int = 1
-    fully_sharded: bool = False
     overlap_reduction: bool = False
     frozen_parts: frozenset[str] = frozenset()
     learning_rate: float | None = None
     weight_decay: float | None = None
+
+    def size(self, axis: Axis | Choice) -> int:
+        """Return the size along an axis, or the value of a choice."""
+        return int(self.sizes.size(axis))
+
+    def resized(self, **sizes: int | bool) -> ModuleExecution:
+        """Return the same with other sizes."""
+        return replace(self, sizes=replace(self.sizes, **sizes))
 
     @property
     def activation_bytes(self) -> int:
@@ -84,7 +76,7 @@ class ModuleExecution:
         Megatron's own does; it has whole samples, and windows only of positions before.
         """
         both_sides = network.window_size is not None and not is_causal
-        shared = self.context_parallel > 1 or self.samples_in_row
+        shared = self.size(Axis.CONTEXT) > 1 or self.samples_in_row
         return not (shared or both_sides or network.multi_latent_attention)
 
     @property
@@ -95,24 +87,6 @@ class ModuleExecution:
     def in_fp32(self) -> ModuleExecution:
         """Return the same in fp32."""
         return replace(self, precision=PRECISION_OF_RUNS, weights="fp32")
-
-    @property
-    def sizes(self) -> ParallelSizes:
-        """The sizes that the tables of layers and parameters read."""
-        return ParallelSizes(
-            tensor=self.tensor_parallel,
-            pipeline=self.pipeline_parallel,
-            virtual=self.virtual_stages,
-            context=self.context_parallel,
-            expert=self.expert_parallel,
-            expert_tensor=self.expert_tensor_parallel,
-            data=self.data_parallel,
-            recompute=RECOMPUTE_NAMES.index(self.recompute),
-            instances=self.optimizer_instances,
-            sequence_parallel=self.sequence_parallel,
-            distributed_optimizer=self.distributed_optimizer,
-            fully_sharded=self.fully_sharded,
-        )
 
     @property
     def optimizer_options(self) -> dict[str, float]:
@@ -132,14 +106,8 @@ def plan_executions(
     model = config.model
     executions = {name: _plan_execution(config, ranks) for name, ranks in modules.items()}
     if model.deployment_mode == "homogeneous":
-        language = replace(
-            executions[model.llm_module_name],
-            pipeline_parallel=1,
-            virtual_stages=1,
-            expert_parallel=1,
-            expert_tensor_parallel=1,
-            samples_in_row=False,
-        )
+        language = replace(executions[model.llm_module_name], samples_in_row=False)
+        language = language.resized(pipeline=1, virtual=1, expert=1, expert_tensor=1)
         for name in model.encoder_module_names:
             encoder = executions[name]
             executions[name] = replace(
@@ -156,26 +124,19 @@ def _plan_execution(config: ExperimentConfig, ranks: ModuleRanks) -> ModuleExecu
     network = config.model.module_architectures.get(ranks.module)
     section = None if network is None else network.optimizer
     precision = config.runtime.precision or PRECISION_OF_RUNS
-    sharded = stated.in_runs("use_distributed_optimizer")
+    sizes = sizes_of(stated, ranks.data_parallel, 1)
+    sizes = replace(
+        sizes,
+        sequence_parallel=bool(sizes.tensor > 1 and sizes.sequence_parallel),
+        instances=sizes.instances if sizes.distributed_optimizer else 1,
+        reduces_behind=False,
+    )
     return ModuleExecution(
-        tensor_parallel=ranks.tensor_parallel,
-        pipeline_parallel=ranks.pipeline_parallel,
-        virtual_stages=stated.in_runs("virtual_pipeline_model_parallel_size"),
-        context_parallel=ranks.context_parallel,
-        data_parallel=ranks.data_parallel,
-        expert_parallel=ranks.expert_parallel,
-        expert_tensor_parallel=ranks.expert_tensor_parallel,
+        sizes,
         token_dispatcher=stated.in_runs("moe_token_dispatcher_type"),
-        sequence_parallel=ranks.tensor_parallel > 1 and stated.in_runs("sequence_parallel"),
         samples_in_row=_are_in_row(config, ranks.module),
-        recompute=cast(Recompute, stated.in_runs("recompute_granularity")),
         precision=precision,
         weights=_WEIGHTS.get(precision, "bf16"),
-        distributed_optimizer=sharded,
-        optimizer_instances=(
-            stated.in_runs("num_distributed_optimizer_instances") if sharded else 1
-        ),
-        fully_sharded=stated.in_runs("use_megatron_fsdp"),
         overlap_reduction=stated.in_runs("overlap_grad_reduce"),
         frozen_parts=frozenset() if network is None else network.frozen_parts,
         learning_rate=None if section is None else section.lr,

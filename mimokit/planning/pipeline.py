@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Self
 
+from mimokit.axes import Axis
 from mimokit.config import ExperimentConfig, MimoParallelismConfig
 from mimokit.config.graph import Topology, topological_order
 from mimokit.config.runtime import GPIPE, ZERO_BUBBLE, PipelineOrder
@@ -202,7 +203,7 @@ def plan_program(
     if model.get_architecture(language).counts_tokens:
         in_row.add(language)
     senders = _Senders.of(model, in_row)
-    chunks = {name: execution.virtual_stages for name, execution in executions.items()}
+    chunks = {name: execution.size(Axis.VIRTUAL_PIPELINE) for name, execution in executions.items()}
     topology = model.module_topology
     if model.deployment_mode == "heterogeneous":
         cut = {name: module.pipeline_parallel for name, module in modules.items()}

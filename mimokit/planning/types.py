@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
+from mimokit.axes import Choice
 from mimokit.planning.bridges.routes import Direction, Route, Transfer
 from mimokit.planning.execution import ModuleExecution
 from mimokit.planning.pipeline import PipelinePlan
@@ -250,7 +251,7 @@ class LayoutPlan:
         """Return what a module has alike with exactly those whose process groups it shares."""
         ranks, execution = self.modules[name], self.executions[name]
         shape = ranks.shape, ranks.expert_view().shape, ranks.rank_offset
-        key = (*shape, execution.optimizer_instances, self.has_embedding_group(name))
+        key = (*shape, execution.size(Choice.OPTIMIZER_INSTANCES), self.has_embedding_group(name))
         # Not every rank starts the reductions of two modules in one order: a replica without items
         # has no backward of its encoder. With a group for each module, orders may differ.
         return (*key, name) if execution.overlap_reduction else key

@@ -19,7 +19,8 @@ computed only there, as the forward pass has no gradients.
 
 from __future__ import annotations
 
-from mimokit.axes import Axis
+from mimokit.architecture.parallel_sizes import RECOMPUTE_FULL
+from mimokit.axes import Axis, Choice
 from mimokit.config import ModuleArchitecture
 from mimokit.planning.execution import ModuleExecution
 from mimokit.planning.ranks import ModuleRanks
@@ -54,7 +55,7 @@ def expert_calls(
     if network.moe_expert_capacity_factor is not None:
         ahead += _CAPACITY * _has_tensors(ranks, _SEQUENCE)
     losses = _losses(network, ranks)
-    if execution.recompute == "full":
+    if execution.size(Choice.RECOMPUTE) == RECOMPUTE_FULL:
         return ahead, dispatch + ahead + losses
     return ahead + losses, dispatch
 

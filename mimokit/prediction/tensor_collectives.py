@@ -167,7 +167,7 @@ def _around_slices(
         for work that all ranks do alike.
     """
     model, ranks = config.model, plan.modules[name]
-    if not plan.executions[name].sequence_parallel:
+    if not plan.executions[name].sizes.sequence_parallel:
         return 0, 0
     begins, ends = rank in ranks.stage(0), rank in ranks.stage(-1)
     if name in model.encoder_module_names:

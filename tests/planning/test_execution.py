@@ -7,7 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import mimokit
-from mimokit.architecture.parallel_sizes import ParallelSizes, other_fields, rank_fields, sizes_of
+from mimokit.architecture.parallel_sizes import (
+    RECOMPUTE_FULL,
+    ParallelSizes,
+    other_fields,
+    rank_fields,
+    sizes_of,
+)
 from mimokit.axes import CONFIG_FIELDS
 from mimokit.config import ModuleParallelismConfig
 from mimokit.config.parallelism import LEFT_OUT
@@ -25,10 +31,10 @@ def test_what_ships_is_executed_as_its_config_says(file: Path) -> None:
     assert executions.keys() == config.model.module_parallelisms.keys()
     for name, execution in executions.items():
         stated = config.finalize().model.get_parallelism(name)
-        assert execution == ModuleExecution(
-            tensor_parallel=stated.tensor_parallel,
-            pipeline_parallel=stated.pipeline_parallel,
-            data_parallel=stated.data_parallel or 0,
+        assert execution == ModuleExecution().resized(
+            tensor=stated.tensor_parallel,
+            pipeline=stated.pipeline_parallel,
+            data=stated.data_parallel or 0,
         )
 
 
@@ -57,19 +63,17 @@ def test_every_choice_of_a_config_is_in_the_execution() -> None:
     network.num_moe_experts, network.moe_router_topk, network.add_bias_linear = 4, 2, False
     config.runtime.precision = "bf16"
     assert mimokit.plan(config).executions["language"] == replace(
-        plain,
-        context_parallel=2,
-        expert_parallel=2,
-        expert_tensor_parallel=2,
-        token_dispatcher="allgather",
-        virtual_stages=2,
-        recompute="full",
-        optimizer_instances=2,
+        plain, token_dispatcher="allgather", precision="bf16", weights="bf16"
+    ).resized(
+        context=2,
+        expert=2,
+        expert_tensor=2,
+        virtual=2,
+        recompute=RECOMPUTE_FULL,
+        instances=2,
         sequence_parallel=True,
         distributed_optimizer=True,
         fully_sharded=True,
-        precision="bf16",
-        weights="bf16",
     )
     stated = {*ALL_SAID, "tensor_parallel", "pipeline_parallel", "data_parallel"}
     stated -= {"moe_token_dispatcher_type"}
@@ -115,7 +119,7 @@ def test_what_is_left_out_is_predicted_as_it_runs() -> None:
 def test_one_tensor_parallel_rank_has_nothing_to_cut_along_the_sequence() -> None:
     own: dict[str, Any] = {**sizes(dp=2), "sequence_parallel": True}
     config = layout("homogeneous", own, 4, images=dict(own))
-    assert not any(one.sequence_parallel for one in mimokit.plan(config).executions.values())
+    assert not any(one.sizes.sequence_parallel for one in mimokit.plan(config).executions.values())
 
 
 def test_homogeneous_encoders_are_executed_as_the_first_stage_that_they_lie_in() -> None:
@@ -125,9 +129,8 @@ def test_homogeneous_encoders_are_executed_as_the_first_stage_that_they_lie_in()
     config.model.module_architectures["images"].frozen = ["encoder"]
     executions = mimokit.plan(config).executions
     encoder, language = executions["images"], executions["language"]
-    assert (language.pipeline_parallel, language.virtual_stages) == (2, 2)
-    assert encoder == replace(
-        language, pipeline_parallel=1, virtual_stages=1, frozen_parts=frozenset(("encoder",))
-    )
-    assert encoder.sequence_parallel
-    assert encoder.recompute == "full"
+    assert (language.sizes.pipeline, language.sizes.virtual) == (2, 2)
+    whole = language.resized(pipeline=1, virtual=1)
+    assert encoder == replace(whole, frozen_parts=frozenset(("encoder",)))
+    assert encoder.sizes.sequence_parallel
+    assert encoder.sizes.recompute == RECOMPUTE_FULL

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 import mimokit
 from mimokit.architecture import load_model
 from mimokit.architecture.from_config import model_of_config
+from mimokit.architecture.parallel_sizes import RECOMPUTE_FULL
 from mimokit.cli.main import app
 from mimokit.config.recipe import RecipeConfig
 from mimokit.config_files import load_experiment_config, load_preset
@@ -240,8 +241,8 @@ def test_how_a_module_is_executed_is_edited_in_fields() -> None:
     driver.type(LANGUAGE + "virtual_pipeline_model_parallel_size", "2")
     driver.send("flag", path=(LANGUAGE + "use_distributed_optimizer").split("."), on=False)
     execution = driver.plan.executions["language_module"]
-    assert (execution.recompute, execution.virtual_stages) == ("full", 2)
-    assert not execution.distributed_optimizer
+    assert (execution.sizes.recompute, execution.sizes.virtual) == (RECOMPUTE_FULL, 2)
+    assert not execution.sizes.distributed_optimizer
     module = driver.screen.state["fields"]["modules"][1]
     assert module["sizes"]["recompute_granularity"] == "full"
     assert not module["execution_flags"]["use_distributed_optimizer"]

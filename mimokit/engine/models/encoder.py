@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from mimokit.axes import Axis
 from mimokit.config import ModuleArchitecture
 from mimokit.engine.megatron import (
     AttnMaskType,
@@ -351,11 +352,10 @@ class EncoderKind:
     def spec(self, build: ModuleBuild) -> ModuleSpec:
         """Return the spec of an encoder and its projector; the provider injects groups."""
         network, execution = build.architecture, build.execution
-        slices = execution.tensor_parallel if execution.sequence_parallel else 1
+        slices = int(execution.sizes.sequence_shards)
         mask_type = self.mask_type
-        if mask_type == AttnMaskType.no_mask and network.positions % (
-            execution.context_parallel * slices
-        ):
+        shares = execution.size(Axis.CONTEXT) * slices
+        if mask_type == AttnMaskType.no_mask and network.positions % shares:
             mask_type = AttnMaskType.padding
         config = build.config
         if config.window_size is not None:

@@ -43,6 +43,9 @@ EXPERT_BIAS_UPDATE_RATE = 1e-3
 """Of Megatron's `TransformerConfig.moe_router_bias_update_rate`, and of DeepSeek-V3."""
 
 
+_AXES = (Axis.EXPERT, Axis.EXPERT_TENSOR)
+
+
 def expert_options(network: ModuleArchitecture, execution: ModuleExecution) -> dict[str, Any]:
     """Return what of Megatron's configuration concerns the experts of a module that has some."""
     if network.num_moe_experts is None:
@@ -61,8 +64,7 @@ def expert_options(network: ModuleArchitecture, execution: ModuleExecution) -> d
         "moe_expert_capacity_factor": network.moe_expert_capacity_factor,
         "moe_token_dispatcher_type": execution.token_dispatcher,
         "moe_permute_fusion": False,
-        MEGATRON_FIELDS[Axis.EXPERT]: execution.expert_parallel,
-        MEGATRON_FIELDS[Axis.EXPERT_TENSOR]: execution.expert_tensor_parallel,
+        **{MEGATRON_FIELDS[axis]: execution.size(axis) for axis in _AXES},
     }
 
 

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from mimokit.architecture.tensor_cut import ShardPlace, TensorCut, padded_vocabulary
+from mimokit.axes import Axis
 from mimokit.config import ModuleArchitecture
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import (
@@ -308,7 +309,7 @@ def language_model_spec(build: ModuleBuild) -> ModuleSpec:
     multiple = network.vocabulary_multiple or (1 if network.mtp_num_layers else None)
     words, padding = network.vocab_size, None
     if multiple is not None:
-        words = int(padded_vocabulary(words, multiple, build.execution.tensor_parallel))
+        words = int(padded_vocabulary(words, multiple, build.execution.size(Axis.TENSOR)))
         padding = Vocabulary(network.vocab_size, multiple, build.seed)
     return ModuleSpec(
         module=TiedGPTModel,

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from mimokit.axes import Axis
 from mimokit.config import MimoParallelismConfig, ModuleArchitecture, ProjectorArchitecture
 from mimokit.config.meaning import Normalization
 from mimokit.engine.megatron import (
@@ -64,7 +65,7 @@ def _matrices(
     network = ModuleArchitecture(
         num_layers=receiver.num_layers,
         hidden_size=receiver.hidden_size,
-        num_attention_heads=build.execution.tensor_parallel,  # there are none
+        num_attention_heads=build.execution.size(Axis.TENSOR),  # there are none
         seq_length=receiver.seq_length,
         vocab_size=0,
         ffn_hidden_size=inside[0] if inside else None,
@@ -75,9 +76,7 @@ def _matrices(
         layernorm_epsilon=build.architecture.layernorm_epsilon,
     )
     # All of it is on the last stage, and its rows are not cut along the sequence.
-    execution = replace(
-        build.execution, pipeline_parallel=1, virtual_stages=1, sequence_parallel=False
-    )
+    execution = build.execution.resized(pipeline=1, virtual=1, sequence_parallel=False)
     norm = None if normalization is None else width
     first = ColumnParallelLinear if plain else ProjectorStack.of(inside, norm)
     return {

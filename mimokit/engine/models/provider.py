@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from mimokit.architecture.tensor_cut import ShardPlace, TensorCut
+from mimokit.axes import Axis
 from mimokit.config import MimoParallelismConfig, check_experiment
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import (
@@ -327,7 +328,7 @@ def _of_rank(
 def _spec_of_rank(
     spec: ModuleSpec, groups: ProcessGroupCollection, execution: ModuleExecution
 ) -> ModuleSpec:
-    chunks, weights = execution.virtual_stages, execution.weights
+    chunks, weights = execution.size(Axis.VIRTUAL_PIPELINE), execution.weights
     if chunks == 1:
         return inject_process_groups(spec, groups, weights)
     specs = [inject_process_groups(spec, groups, weights, chunk, chunks) for chunk in range(chunks)]

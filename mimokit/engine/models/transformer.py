@@ -6,14 +6,20 @@ import copy
 import math
 import warnings
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from mimokit.architecture.parallel_sizes import ParallelSizes
+from mimokit.architecture.parallel_sizes import (
+    RECOMPUTE_FULL,
+    RECOMPUTE_NONE,
+    RECOMPUTE_SELECTIVE,
+    ParallelSizes,
+)
 from mimokit.architecture.parameters_on_rank import stage_spans
 from mimokit.architecture.tensor_cut import Span
+from mimokit.axes import MEGATRON_FIELDS, Axis, Choice
 from mimokit.config import MimoParallelismConfig, ModuleArchitecture
 from mimokit.config.layer_architecture import windowed_layers
 from mimokit.config.runtime import FP8
@@ -50,7 +56,7 @@ from mimokit.engine.models.latent import latent_attention_spec, latent_options
 from mimokit.engine.models.rng import module_seed
 from mimokit.engine.parallel.sequence import HeadNorm, SliceNorm
 from mimokit.engine.rotary import RotaryPositions
-from mimokit.planning.execution import Dtype, ModuleExecution, Recompute
+from mimokit.planning.execution import Dtype, ModuleExecution
 from mimokit.planning.types import LayoutPlan
 
 
@@ -124,10 +130,11 @@ DTYPES: Mapping[Dtype, torch.dtype] = {
     "fp16": torch.float16,
 }
 
-_RECOMPUTED: Mapping[Recompute, Mapping[str, Any]] = {
-    "none": {},
-    "selective": {"recompute_granularity": "selective", "recompute_modules": ["core_attn"]},
-    "full": {
+_AXES = (Axis.TENSOR, Axis.PIPELINE, Axis.CONTEXT)
+_RECOMPUTED: Mapping[int, Mapping[str, Any]] = {
+    RECOMPUTE_NONE: {},
+    RECOMPUTE_SELECTIVE: {"recompute_granularity": "selective", "recompute_modules": ["core_attn"]},
+    RECOMPUTE_FULL: {
         "recompute_granularity": "full",
         "recompute_method": "uniform",
         "recompute_num_layers": 1,
@@ -157,6 +164,7 @@ def transformer_config(
     """
     latent = bool(architecture.multi_latent_attention)
     kind = MLATransformerConfig if latent else TransformerConfig
+    chunks = execution.size(Axis.VIRTUAL_PIPELINE)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # about CUDA graph settings that are not used
         config = kind(
@@ -166,13 +174,9 @@ def transformer_config(
             num_attention_heads=architecture.num_attention_heads,
             num_query_groups=architecture.kv_heads,
             kv_channels=architecture.head_dim,
-            tensor_model_parallel_size=execution.tensor_parallel,
-            pipeline_model_parallel_size=execution.pipeline_parallel,
-            virtual_pipeline_model_parallel_size=(
-                execution.virtual_stages if execution.virtual_stages > 1 else None
-            ),
-            context_parallel_size=execution.context_parallel,
-            sequence_parallel=execution.sequence_parallel,
+            **{MEGATRON_FIELDS[axis]: execution.size(axis) for axis in _AXES},
+            virtual_pipeline_model_parallel_size=chunks if chunks > 1 else None,
+            sequence_parallel=bool(execution.sizes.sequence_parallel),
             mrope_section=rotary_sections(architecture),
             **_windows(architecture),
             use_cpu_initialization=True,
@@ -183,7 +187,7 @@ def transformer_config(
             pipeline_dtype=DTYPES[execution.weights],
             hidden_dropout=architecture.dropout,
             attention_dropout=architecture.score_dropout,
-            **_RECOMPUTED[execution.recompute],
+            **_RECOMPUTED[execution.size(Choice.RECOMPUTE)],
             **{**_layer_options(architecture), **(latent_options(architecture) if latent else {})},
             **expert_options(architecture, execution),
             **_NO_FUSED_KERNELS,
@@ -465,7 +469,7 @@ def module_builds(
         network = config.get_architecture(name)
         builder = code.builder_of(name, network)
         if builder is not None:  # in homogeneous mode it is executed as the language model
-            execution = replace(execution, sequence_parallel=False)
+            execution = execution.resized(sequence_parallel=False)
         initial, fused = module_seed(seed, name), _is_fused(execution, network)
         joined, others = language, list[ModuleArchitecture]()
         if name in config.encoder_module_names:

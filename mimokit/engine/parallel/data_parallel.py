@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from mimokit.axes import Choice
 from mimokit.engine.inside_steps import Inside, inside
 from mimokit.engine.megatron import (
     DistributedDataParallel,
@@ -254,8 +255,8 @@ def data_parallel_config(execution: ModuleExecution) -> DistributedDataParallelC
     return DistributedDataParallelConfig(
         grad_reduce_in_fp32=execution.gradients == "fp32",
         overlap_grad_reduce=execution.overlap_reduction,
-        use_distributed_optimizer=execution.distributed_optimizer,
-        num_distributed_optimizer_instances=execution.optimizer_instances,
+        use_distributed_optimizer=bool(execution.sizes.distributed_optimizer),
+        num_distributed_optimizer_instances=execution.size(Choice.OPTIMIZER_INSTANCES),
         check_for_nan_in_grad=False,
     )
 
@@ -272,7 +273,7 @@ def wrap_data_parallel(
         config = copy.copy(config)
         config.calculate_per_token_loss = True
     ddp_config = data_parallel_config(execution)
-    parts = sharded_parts(module, groups) if execution.fully_sharded else []
+    parts = sharded_parts(module, groups) if execution.sizes.fully_sharded else []
     if not parts:
         return ModuleDataParallel(config, ddp_config, module, groups)
     trained = [parameter for part in parts for parameter in part.parameters.values()]

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import torch.distributed as dist
 
-from mimokit.axes import GRID_AXES, Axis
+from mimokit.axes import GRID_AXES, Axis, Choice
 from mimokit.engine.device import group_timeout
 from mimokit.engine.megatron import HyperCommGrid, ProcessGroupCollection
 from mimokit.planning.ranks import ModuleRanks, RankGrid
@@ -175,7 +175,7 @@ def create_grids(
     collections: dict[str, ProcessGroupCollection] = {}
     shared: dict[tuple[object, ...], str] = {}
     for name, rank_map in plan.modules.items():
-        instances = plan.executions[name].optimizer_instances
+        instances = plan.executions[name].size(Choice.OPTIMIZER_INSTANCES)
         key = plan.groups_key(name)
         if key in shared:
             grids[name] = grids[shared[key]]

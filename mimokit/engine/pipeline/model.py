@@ -126,8 +126,8 @@ class RankModel:
 
     def check_replicas_rarely(self) -> EveryCall:
         """Let the checks of all ranks take place in one step of N, which the loop begins."""
-        sources = [self.plan.executions[bridge.source] for bridge in self.plan.bridges]
-        alike = any(source.tensor_parallel * source.context_parallel > 1 for source in sources)
+        sources = [self.plan.executions[bridge.source].sizes for bridge in self.plan.bridges]
+        alike = any(bool(source.tensor * source.context > 1) for source in sources)
         return check_rarely(self.replica_checks, anywhere=alike)
 
     def number_samples(self, places: PlacesOf) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from mimokit.axes import Axis
 from mimokit.config import MimoParallelismConfig
 from mimokit.engine.models.weights import numbered_stages, parameters_of_whole
 from mimokit.engine.parallel.main_weights import main_value
@@ -82,6 +83,6 @@ def _planner(config: MimoParallelismConfig, model: RankModel, name: str) -> Weig
             source,
             network,
             language=name == config.llm_module_name,
-            tensor_parallel=execution.tensor_parallel,
-            pipeline_parallel=execution.pipeline_parallel * execution.virtual_stages,
+            tensor_parallel=execution.size(Axis.TENSOR),
+            pipeline_parallel=int(execution.sizes.chunks),
         )

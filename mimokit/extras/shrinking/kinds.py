@@ -51,9 +51,9 @@ def _groups(ranks: ModuleRanks) -> Iterator[str]:
 
 
 def _execution(execution: ModuleExecution) -> Iterator[str]:
-    if execution.virtual_stages > 1:
+    if execution.sizes.virtual > 1:
         yield "several chunks of a stage"
-    if execution.optimizer_instances > 1:
+    if execution.sizes.instances > 1:
         yield "several replicas of the optimizer's shards"
 
 

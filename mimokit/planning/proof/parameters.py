@@ -11,7 +11,7 @@ from mimokit.architecture.from_config import modules_of_config
 from mimokit.architecture.parameters_on_rank import stage_tensors
 from mimokit.architecture.tensor_cut import ShardPlace, TensorCut
 from mimokit.architecture.tensors import module_tensors
-from mimokit.axes import Axis
+from mimokit.axes import Axis, Choice
 from mimokit.config import ExperimentConfig
 from mimokit.planning.ranks import ModuleRanks, RankGrid
 from mimokit.planning.types import LayoutPlan
@@ -21,7 +21,7 @@ def unheld_parts(plan: LayoutPlan, config: ExperimentConfig) -> Iterator[str]:
     """Yield tensors of which some entry is on no rank of a replica, or on ranks of two stages."""
     for module in modules_of_config(config.model):
         ranks, execution = plan.modules[module.name], plan.executions[module.name]
-        stages = execution.pipeline_parallel
+        stages = execution.size(Axis.PIPELINE)
         on = [stage_tensors(module, execution.sizes, stage) for stage in range(stages)]
         held = [row.name for rows in on for row in rows if row.copy_of is None]
         for row in module_tensors(module):
@@ -117,11 +117,12 @@ def coordinates(grid: RankGrid, axes: tuple[Axis, ...]) -> np.ndarray:
 
 def _sharded_states(plan: LayoutPlan, ranks: ModuleRanks) -> Iterator[str]:
     execution = plan.executions[ranks.module]
-    if not execution.distributed_optimizer:
+    if not execution.sizes.distributed_optimizer:
         return
     sharing = ranks.context_parallel * ranks.data_parallel
-    if sharing % execution.optimizer_instances:
+    instances = execution.size(Choice.OPTIMIZER_INSTANCES)
+    if sharing % instances:
         yield (
-            f"module {ranks.module!r}: {execution.optimizer_instances} instances of the optimizer "
+            f"module {ranks.module!r}: {instances} instances of the optimizer "
             f"do not divide {sharing} ranks"
         )

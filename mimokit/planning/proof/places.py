@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from mimokit.axes import Axis
+from mimokit.axes import CONFIG_FIELDS, Axis
 from mimokit.planning.execution import ModuleExecution
 from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.schedule import Action
@@ -79,18 +79,11 @@ def differing_sizes(plan: LayoutPlan) -> Iterator[str]:
 def _sizes(
     plan: LayoutPlan, ranks: ModuleRanks, execution: ModuleExecution
 ) -> Iterator[tuple[str, int, int]]:
-    yield "tensor_parallel", ranks.tensor_parallel, execution.tensor_parallel
-    yield "context_parallel", ranks.context_parallel, execution.context_parallel
-    yield "data_parallel", ranks.data_parallel, execution.data_parallel
     inside = plan.deployment_mode == "homogeneous" and ranks.module != plan.llm_module_name
-    if not inside:
-        yield "pipeline_parallel", ranks.pipeline_parallel, execution.pipeline_parallel
-        yield "expert_parallel", ranks.expert_parallel, execution.expert_parallel
-        yield (
-            "expert_tensor_parallel",
-            ranks.expert_tensor_parallel,
-            execution.expert_tensor_parallel,
-        )
+    axes = (Axis.TENSOR, Axis.CONTEXT, Axis.DATA)
+    for axis in axes if inside else (*axes, Axis.PIPELINE, Axis.EXPERT, Axis.EXPERT_TENSOR):
+        field = CONFIG_FIELDS[axis]
+        yield field, getattr(ranks, field), execution.size(axis)
 
 
 def broken_groups(plan: LayoutPlan, actions: Sequence[Sequence[Action]]) -> Iterator[str]:

@@ -68,7 +68,7 @@ def _entries(plan: LayoutPlan, module: Module, ranks: ModuleRanks) -> tuple[Size
     _, first, of_rank = np.unique(places, axis=0, return_index=True, return_inverse=True)
     counts = []
     for index in first.tolist():
-        stage = min(int(places[index, 0]), execution.pipeline_parallel - 1)
+        stage = min(int(places[index, 0]), execution.size(Axis.PIPELINE) - 1)
         cuts = [row.cut for row in stage_tensors(module, execution.sizes, stage)]
         counts.append(_counted(cuts, ranks.shard_place(ranks.rank_offset + index)))
     dense, expert = np.array(counts, np.int64)[of_rank.reshape(-1)].T

@@ -20,7 +20,7 @@ def _builders():
     from mimokit.engine.models.specs import encoder_spec, language_spec
     from mimokit.engine.models.transformer import ModuleBuild
 
-    execution = ModuleExecution(tensor_parallel=2, data_parallel=3)
+    execution = ModuleExecution().resized(tensor=2, data=3)
     return {
         "images": (ModuleBuild("images", execution, IMAGES, LANGUAGE, 7), encoder_spec),
         "language": (ModuleBuild("language", execution, LANGUAGE, LANGUAGE, 7), language_spec),
@@ -52,7 +52,7 @@ def test_dtypes_and_the_cut_along_the_sequence_come_from_the_execution() -> None
     from dataclasses import replace
 
     for build, spec_of in _builders().values():
-        execution = replace(build.execution, weights="bf16", sequence_parallel=True)
+        execution = replace(build.execution, weights="bf16").resized(sequence_parallel=True)
         configs = _configs(spec_of(replace(build, execution=execution)))
         assert all(config.params_dtype is torch.bfloat16 and config.bf16 for config in configs)
         cut = [config.sequence_parallel for config in configs]
@@ -68,20 +68,21 @@ def test_attention_is_of_our_own_only_where_ranks_share_sequences(monkeypatch) -
 
     (build, _), *_ = _builders().values()
 
-    def attention(mask_type=AttnMaskType.causal, **execution):
-        changed = replace(build, execution=replace(build.execution, **execution))
+    def attention(mask_type=AttnMaskType.causal, context=1, **execution):
+        execution = replace(build.execution, **execution).resized(context=context)
+        changed = replace(build, execution=execution)
         spec = transformer.layer_spec(changed, mask_type)
         return spec.submodules.self_attention.submodules.core_attention
 
     whole = attention()
     assert whole.__name__ == "DotProductAttention", "Megatron's, as in the oracle"
-    assert attention(context_parallel=2) is attention(samples_in_row=True) is SequenceAttention
+    assert attention(context=2) is attention(samples_in_row=True) is SequenceAttention
     fused = type("Fused", (), {})
     monkeypatch.setattr(transformer, "transformer_engine_attention", lambda: fused)
     assert attention() is whole
-    assert attention(context_parallel=2, weights="bf16") is fused
-    assert attention(context_parallel=2) is SequenceAttention
-    padded = attention(AttnMaskType.padding, context_parallel=2, weights="bf16")
+    assert attention(context=2, weights="bf16") is fused
+    assert attention(context=2) is SequenceAttention
+    padded = attention(AttnMaskType.padding, context=2, weights="bf16")
     assert padded is attention(samples_in_row=True, weights="bf16") is SequenceAttention
 
 
@@ -95,7 +96,7 @@ def test_gradients_are_reduced_as_the_execution_says() -> None:
     config = _reduction(ModuleExecution())
     assert config.grad_reduce_in_fp32
     assert not config.use_distributed_optimizer
-    execution = ModuleExecution(distributed_optimizer=True, optimizer_instances=2, gradients="bf16")
+    execution = ModuleExecution(gradients="bf16").resized(distributed_optimizer=True, instances=2)
     config = _reduction(execution)
     assert not config.grad_reduce_in_fp32
     assert config.use_distributed_optimizer
@@ -166,7 +167,7 @@ def test_the_projector_of_an_encoder_in_chunks_is_whole() -> None:
     from mimokit.engine.models.specs import encoder_spec
     from mimokit.engine.models.transformer import ModuleBuild
 
-    execution = ModuleExecution(pipeline_parallel=2, virtual_stages=2)
+    execution = ModuleExecution().resized(pipeline=2, virtual=2)
     images, language = (net.model_copy(update={"num_layers": n})
                         for net, n in ((IMAGES, 4), (LANGUAGE, 3)))  # fmt: skip
     encoder, projector = _configs(encoder_spec(ModuleBuild("i", execution, images, language, 7)))

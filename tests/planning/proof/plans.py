@@ -140,7 +140,7 @@ def _offset(module: str, plan: LayoutPlan) -> LayoutPlan:
 
 def _execution(module: str, field: str, plan: LayoutPlan) -> LayoutPlan:
     execution = plan.executions[module]
-    changed = replace(execution, **{field: 2 * getattr(execution, field)})
+    changed = execution.resized(**{field: 2 * getattr(execution.sizes, field)})
     return replace(plan, executions={**plan.executions, module: changed})
 
 
@@ -314,15 +314,14 @@ def _world(plan: LayoutPlan) -> LayoutPlan:
 
 
 def _state_shards(plan: LayoutPlan) -> LayoutPlan:
-    execution = replace(plan.executions[LANGUAGE], distributed_optimizer=True)
-    execution = replace(execution, optimizer_instances=3)
+    execution = plan.executions[LANGUAGE].resized(distributed_optimizer=True, instances=3)
     return replace(plan, executions={**plan.executions, LANGUAGE: execution})
 
 
 def _experts(plan: LayoutPlan) -> LayoutPlan:
     ranks = plan.modules[LANGUAGE]
     changed: ModuleRanks = replace(ranks, expert_parallel=3)
-    execution = replace(plan.executions[LANGUAGE], expert_parallel=3)
+    execution = plan.executions[LANGUAGE].resized(expert=3)
     return replace(
         plan,
         modules={**plan.modules, LANGUAGE: changed},
@@ -350,11 +349,11 @@ CHANGES: dict[str, Change] = {
     "the same in the encoder": partial(_other_shape, "images"),
     "the language model one rank further": partial(_offset, LANGUAGE),
     "the encoder one rank further": partial(_offset, "images"),
-    "executed with twice the parts": partial(_execution, LANGUAGE, "tensor_parallel"),
-    "executed with twice the replicas": partial(_execution, "images", "data_parallel"),
-    "executed with twice the stages": partial(_execution, LANGUAGE, "pipeline_parallel"),
-    "executed with twice the contexts": partial(_execution, LANGUAGE, "context_parallel"),
-    "executed with twice the ranks of experts": partial(_execution, LANGUAGE, "expert_parallel"),
+    "executed with twice the parts": partial(_execution, LANGUAGE, "tensor"),
+    "executed with twice the replicas": partial(_execution, "images", "data"),
+    "executed with twice the stages": partial(_execution, LANGUAGE, "pipeline"),
+    "executed with twice the contexts": partial(_execution, LANGUAGE, "context"),
+    "executed with twice the ranks of experts": partial(_execution, LANGUAGE, "expert"),
     "chunks in another order": _chunks_exchanged,
     "one micro-batch more than the program has": _microbatches,
     "micro-batches of another size": _microbatch_size,
