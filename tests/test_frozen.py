@@ -14,8 +14,10 @@ from mimokit.experiment import train
 from tests.evaluations import QUICK
 from tests.frozen.answers import FROZEN, answers, as_frozen, rounded, sources
 from tests.frozen.runs import FOLDER, LAST, LAYOUTS, SAVED, frozen_config
+from tests.frozen.searches import CASES, SEARCHES, as_kept, searched
 
 KEPT = json.loads(FROZEN.read_text())
+FOUND = json.loads(SEARCHES.read_text())
 
 
 def test_every_source_is_frozen() -> None:
@@ -35,6 +37,16 @@ def test_a_changed_number_is_seen() -> None:
     answer["h100"][memory] *= 1.0001
     assert as_frozen(answer)["h100"] != KEPT[source]["h100"]
     assert as_frozen(rounded(answer))["plan"] == KEPT[source]["plan"]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_search_finds_the_same_layouts_as_before(case: str) -> None:
+    assert as_kept(searched(case)) == FOUND[case]
+
+
+def test_a_layout_that_a_search_lost_is_seen() -> None:
+    found = searched("homogeneous")
+    assert as_kept({**found, "front": found["front"][1:]}) != FOUND["homogeneous"]
 
 
 @pytest.mark.parametrize("mode", LAYOUTS)
