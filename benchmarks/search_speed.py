@@ -8,8 +8,9 @@ from typing import Any
 
 from benchmarks.table import show
 from mimokit.layout_search import SearchTask, resolve_source, search
+from mimokit.layout_search.blocks import blocks
 from mimokit.layout_search.cost_tables import enumerate_modules, make_tables
-from mimokit.layout_search.evaluate import Scan, batches
+from mimokit.layout_search.evaluate import Scan
 from mimokit.prediction import Workload
 from mimokit.prediction.hardware import load_hardware
 from mimokit.prediction.step_time import load_software
@@ -64,8 +65,8 @@ def _rate(name: str) -> dict[str, Any]:
         began = time.process_time()
         language, encoders, _ = enumerate_modules(task)
         scan = Scan(task, make_tables(task, language, encoders), keep=32)
-        for batch in batches(task, scan.tables):
-            scan.see(batch)
+        for block in blocks(task, scan.tables):
+            scan.see(block)
         rates.append(scan.evaluated / (time.process_time() - began))
     rate = statistics.median(rates)
     return {

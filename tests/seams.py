@@ -131,6 +131,10 @@ FINAL_PICTURE = "mimokit_widgets.live_monitor.final_picture"
 # Plans and predictions.
 CHECK_LAYOUT = "mimokit.prediction.prediction.check_layout"
 SEARCH = "mimokit.layout_search.search"
+FIRST_LAYOUTS = "mimokit.layout_search.blocks.FIRST_LAYOUTS"
+MOST_LAYOUTS_OF_A_BLOCK = "mimokit.layout_search.blocks.MOST_LAYOUTS"
+SECONDS_BESIDE = "mimokit.layout_search.sieve.seconds_beside"
+MEMORY_APART = "mimokit.layout_search.sieve.memory_apart"
 
 # Megatron.
 COLUMN_PARALLEL = "megatron.core.tensor_parallel.layers.ColumnParallelLinear.forward"

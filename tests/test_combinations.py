@@ -12,7 +12,7 @@ from mimokit.config.rules import combinations
 from mimokit.config.rules.combinations import REFUSED, Refused
 from mimokit.config.runtime import RUNNABLE_PRECISIONS, PipelineOrder
 from mimokit.layout_search import search
-from mimokit.layout_search.evaluate import REFUSED as REFUSED_IN_SEARCH
+from mimokit.layout_search.pairs import REFUSED as REFUSED_IN_SEARCH
 from mimokit.prediction import Workload
 from tests.claims import pairs
 from tests.claims.layouts import CHUNKS, HOMOGENEOUS, PP2, Sizes, run_with, two

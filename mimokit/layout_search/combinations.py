@@ -51,9 +51,11 @@ def parts_of(source: Model | ExperimentConfig, workload: Workload) -> dict[str, 
 def allowed(part: Part, mode: str, sizes: ParallelSizes) -> NDArray[np.bool_]:
     """Return which candidates have nothing that is refused."""
     columns = [np.minimum(np.asarray(getattr(sizes, field)), 2) for field in FIELDS]
-    kinds, which = np.unique(np.stack(columns, axis=-1), axis=0, return_inverse=True)
-    of_kind = [_sized(part, mode, dict(zip(FIELDS, map(int, kind), strict=True))) for kind in kinds]
-    return np.array([not any(kind.refused()) for kind in of_kind])[which.reshape(-1)]
+    shape = (3,) * len(columns)
+    kinds, which = np.unique(np.ravel_multi_index(columns, shape), return_inverse=True)
+    each = zip(*np.unravel_index(kinds, shape), strict=True)
+    of_kind = [_sized(part, mode, dict(zip(FIELDS, map(int, kind), strict=True))) for kind in each]
+    return np.array([not any(kind.refused()) for kind in of_kind])[which]
 
 
 def refused_sentences(parts: Mapping[str, Part], layout: Layout) -> Iterator[str]:

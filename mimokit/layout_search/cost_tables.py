@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,26 @@ class TotalTime(TimeBreakdown):
 
 
 @dataclass(frozen=True)
+class Flows:
+    """Kinds of language candidates that are the same to any other module.
+
+    Attributes:
+        first: a candidate of each kind.
+        of: the kind of each candidate.
+    """
+
+    first: NDArray[np.intp]
+    of: NDArray[np.intp]
+
+    @classmethod
+    def of_sizes(cls, sizes: ParallelSizes) -> Flows:
+        """Return the kinds by what other modules see: stages, chunks, replicas and samples."""
+        columns = np.stack([sizes.pipeline, sizes.virtual, sizes.data, sizes.micro_batch])
+        _, first, of = np.unique(columns, axis=1, return_index=True, return_inverse=True)
+        return cls(first, of.reshape(-1))
+
+
+@dataclass(frozen=True)
 class Tables:
     """Candidates and their costs.
 
@@ -67,35 +87,50 @@ class Tables:
     other_sizes: tuple[ParallelSizes, ...]
     steps: int
     inside: tuple[EncoderCost, ...]
-    _languages: dict[tuple[int, int], LanguageCost] = field(default_factory=dict)
+
+    @cached_property
+    def flows(self) -> Flows:
+        """The kinds of language candidates."""
+        return Flows.of_sizes(self.language.sizes)
 
     def beside(
-        self, chosen: Sequence[int], languages: slice
+        self, languages: Index, chosen: NDArray[np.int64]
     ) -> tuple[LanguageCost, list[EncoderCost]]:
-        """Return the costs of some language candidates, with decoders, and of encoders."""
-        costs = [self._other(which, number, languages) for which, number in enumerate(chosen)]
+        """Return the costs of language candidates, with decoders, and of encoders.
+
+        Args:
+            chosen: [other modules, …], candidates of each that broadcast against the languages.
+        """
+        costs = [self._other(*each, languages) for each in enumerate(chosen)]
         encoders = [cost for cost in costs if isinstance(cost, EncoderCost)]
         decoders = tuple(cost for cost in costs if isinstance(cost, LanguageCost))
-        language = self.languages(languages)
+        language = self._take_language(languages)
         return replace(language, decoders=decoders) if decoders else language, encoders
 
-    def _other(self, which: int, candidate: int, languages: slice) -> EncoderCost | LanguageCost:
-        sizes, first = self.other_sizes[which], candidate * self.steps
+    def _other(
+        self, which: int, candidates: NDArray[np.int64], languages: Index
+    ) -> EncoderCost | LanguageCost:
+        sizes, first = self.other_sizes[which], candidates * self.steps
         index = first + self.step[languages]
         samples = np.asarray(sizes.micro_batch)[index]
-        timed: EncoderCost | LanguageCost = taken(self.other_costs[which], index)
+        timed: EncoderCost | LanguageCost = self._take_others[which](index)
         return replace(timed, sizes=replace(sizes.take(first), micro_batch=samples))
 
-    def inside_of(self, which: slice) -> list[EncoderCost]:
-        """Return the costs of all encoders in the first stage of some language candidates."""
-        return [taken(costs, which) for costs in self.inside]
+    def inside_of(self, languages: Index) -> tuple[LanguageCost, list[EncoderCost]]:
+        """Return the costs of language candidates, and of all encoders in their first stages."""
+        return self._take_language(languages), [take(languages) for take in self._take_inside]
 
-    def languages(self, which: slice) -> LanguageCost:
-        """Return the costs of some language candidates; many choices of encoders have the same."""
-        ends = which.start, which.stop
-        if ends not in self._languages:
-            self._languages[ends] = taken(self.language_costs, which)
-        return self._languages[ends]
+    @cached_property
+    def _take_language(self) -> Taker:
+        return _taker_of(self.language_costs)
+
+    @cached_property
+    def _take_others(self) -> list[Taker]:
+        return [_taker_of(costs) for costs in self.other_costs]
+
+    @cached_property
+    def _take_inside(self) -> list[Taker]:
+        return [_taker_of(costs) for costs in self.inside]
 
 
 def make_tables(task: SearchTask, language: Candidates, others: tuple[Candidates, ...]) -> Tables:
@@ -167,23 +202,36 @@ def collapsed(costs: LanguageCost) -> LanguageCost:
     )
 
 
-def taken(value: Any, index: Index) -> Any:
-    """Return the entries of all arrays inside a record; single numbers stay."""
+Taker = Callable[[Index], Any]
+
+
+def taker(value: Any) -> Taker | None:
+    """Return how to take entries of all arrays inside a record; None where it has none.
+
+    What stays is found once, as a search takes thousands of times.
+    """
     if isinstance(value, np.ndarray):
-        return value[index] if value.ndim else value
+        return value.__getitem__ if value.ndim else None
+    if isinstance(value, tuple):
+        return _of_parts(dict(enumerate(value)), lambda parts: tuple(parts.values()))
+    if isinstance(value, Mapping):
+        return _of_parts(value, dict)
     if is_dataclass(value) and not isinstance(value, type):
         kind: Any = type(value)
-        return kind(**{name: taken(getattr(value, name), index) for name in _field_names(kind)})
-    if isinstance(value, Mapping):
-        return {name: taken(part, index) for name, part in value.items()}
-    if isinstance(value, tuple):
-        return tuple(taken(part, index) for part in value)
-    return value
+        parts = {field.name: getattr(value, field.name) for field in fields(value)}
+        return _of_parts(parts, lambda parts: kind(**parts))
+    return None
 
 
-@functools.cache
-def _field_names(kind: Any) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind))
+def _taker_of(value: Any) -> Taker:
+    return taker(value) or (lambda _: value)
+
+
+def _of_parts(parts: Mapping[Any, Any], made: Callable[[Mapping[Any, Any]], Any]) -> Taker | None:
+    takers = {name: take for name, part in parts.items() if (take := taker(part)) is not None}
+    if not takers:
+        return None
+    return lambda index: made({**parts, **{name: take(index) for name, take in takers.items()}})
 
 
 def enumerate_modules(

@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config.graph import topological_order
 from mimokit.layout_search.constraints import MODES
-from mimokit.layout_search.evaluate import Kept, Scan
+from mimokit.layout_search.evaluate import Scan
+from mimokit.layout_search.kept import Kept
 from mimokit.layout_search.pareto import front
+from mimokit.layout_search.reached import PER_MODE
 from mimokit.layout_search.space import spread
 from mimokit.prediction import Layout, Prediction
 from mimokit.prediction.layout import connected, in_first_stage
 
 PARETO_POINTS = 40
 """Points of the front that are simulated; of a longer front an even choice."""
-PER_MODE = 4
-"""Layouts of every mode that are simulated, so that modes can be compared."""
 
 
 @dataclass(frozen=True)

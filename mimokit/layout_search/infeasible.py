@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from mimokit.config.errors import ConfigError, Problem
+from mimokit.layout_search.blocks import blocks
 from mimokit.layout_search.constraints import DIMENSIONS, EVERY_MODULE, Constraints
 from mimokit.layout_search.cost_tables import enumerate_modules, make_tables
-from mimokit.layout_search.evaluate import TOO_SLOW, Scan, batches
+from mimokit.layout_search.evaluate import TOO_SLOW, Scan
 from mimokit.layout_search.finalists import make_layout
 from mimokit.layout_search.task import SearchTask
 from mimokit.prediction.layout import sizes_text
@@ -42,10 +43,9 @@ def nothing_fits(scan: Scan, dropped: Mapping[str, int], complete: bool) -> Conf
 
 def _short_of_memory(scan: Scan) -> str:
     task = scan.task
-    need, batch, candidate = scan.leanest
-    assert batch is not None, "something was evaluated"
-    encoders = batch.others or (-1,) * len(scan.tables.others)  # those that follow have none
-    layout = make_layout(scan, batch.mode, candidate, encoders)
+    assert scan.leanest is not None, "something was evaluated"
+    need, mode, candidate, others = scan.leanest
+    layout = make_layout(scan, mode, candidate, others)
     sizes = sizes_text(layout.modules[layout.language])
     text = (
         f"no layout fits on {task.gpus} x {task.hardware.name}; the leanest ({layout.mode}, "
@@ -84,8 +84,8 @@ def _fits(task: SearchTask) -> bool:
         return False
     tables = make_tables(lean, language, encoders)
     scan = Scan(lean, tables, keep=1)
-    for batch in batches(lean, tables):
-        scan.see(batch)
+    for block in blocks(lean, tables):
+        scan.see(block)
         if scan.fitting:
             return True
     return False

@@ -17,9 +17,9 @@ def lower_edges(gpus: Floats, seconds: Floats, memory: Floats) -> NDArray[np.int
     """
     if not len(gpus):
         return np.zeros(0, dtype=np.intp)
-    group = np.cumsum(np.diff(gpus, prepend=gpus[0]) != 0).astype(np.uint16)
+    group = np.cumsum(np.diff(gpus, prepend=gpus[0]) != 0).astype(np.int64)
     chosen = np.flatnonzero(_may_be_edges(group, seconds, memory))
-    order = chosen[np.argsort(seconds[chosen])]
+    order = chosen[np.argsort(seconds[chosen], kind="stable")]
     order = order[np.argsort(group[order], kind="stable")]
     height = 2.0 * float(memory.max()) + 1.0
     lowered = memory[order] - group[order] * height
@@ -27,7 +27,7 @@ def lower_edges(gpus: Floats, seconds: Floats, memory: Floats) -> NDArray[np.int
     return order[lowered < before]
 
 
-def _may_be_edges(group: NDArray[np.uint16], seconds: Floats, memory: Floats) -> NDArray[np.bool_]:
+def _may_be_edges(group: NDArray[np.int64], seconds: Floats, memory: Floats) -> NDArray[np.bool_]:
     """Return the points that neither the quickest nor the leanest of their group beats."""
     starts = np.flatnonzero(np.diff(group, prepend=group[0] + 1))
 

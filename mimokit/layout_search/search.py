@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mimokit.config.errors import Problem, refuse_if_any
+from mimokit.layout_search.blocks import blocks
 from mimokit.layout_search.combinations import parts_of
 from mimokit.layout_search.constraints import (
     EVERY_MODULE,
@@ -21,7 +22,7 @@ from mimokit.layout_search.constraints import (
     score,
 )
 from mimokit.layout_search.cost_tables import enumerate_modules, make_tables
-from mimokit.layout_search.evaluate import Scan, batches
+from mimokit.layout_search.evaluate import Scan
 from mimokit.layout_search.finalists import choose_finalists
 from mimokit.layout_search.infeasible import nothing_fits
 from mimokit.layout_search.result import SearchResult
@@ -91,8 +92,8 @@ def search(
         software: the training stack; None likewise.
         price_per_gpu_hour: in dollars, for the cost per million tokens; None likewise.
         progress: called with a `SearchProgress`, at most twenty times a second.
-        cancelled: asked between batches; when it says True the search ends with what it has, as
-            with Ctrl-C.
+        cancelled: asked between blocks of layouts; when it says True the search ends with what it
+            has, as with Ctrl-C.
 
     Raises:
         ConfigError: unknown names, no GPUs, or no layout fits (the sentence says what would).
@@ -144,14 +145,14 @@ def search(
 
 
 def _run(scan: Scan, progress: ProgressCallback | None, cancelled: CancelCheck | None) -> bool:
-    plan = list(batches(scan.task, scan.tables)) if scan.tables.language.count else []
-    sizes = np.cumsum([0, *(batch.languages.stop - batch.languages.start for batch in plan)])
+    plan = list(blocks(scan.task, scan.tables)) if scan.tables.language.count else []
+    sizes = np.cumsum([0, *(block.layouts for block in plan)])
     reported = time.perf_counter()
     try:
-        for number, batch in enumerate(plan):
+        for number, block in enumerate(plan):
             if cancelled is not None and cancelled():
                 return False
-            scan.see(batch)
+            scan.see(block)
             now = time.perf_counter()
             if progress is not None and now - reported >= BETWEEN_REPORTS:
                 reported = now

@@ -9,7 +9,7 @@ from functools import reduce
 import numpy as np
 
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
-from mimokit.config.runtime import GPIPE, ZERO_BUBBLE, PipelineOrder
+from mimokit.config.runtime import GPIPE, ZERO_BUBBLE, DeploymentMode, PipelineOrder
 from mimokit.prediction.memory import micro_batches_through, total_bytes
 from mimokit.prediction.module_costs import EncoderCost, LanguageCost, bridge_seconds
 from mimokit.prediction.paths import Edges, around, heaviest
@@ -151,20 +151,39 @@ def colocated(
         at_once: micro-batches of a pass of encoders; None: as the workload says.
     """
     at_once = workload.encoder_microbatches if at_once is None else at_once
+    encoding, bridge, encoders_update = _phases(language, encoders, workload, system, at_once)
+    waits = _waits(language, language, at_once)
+    update = language.update + encoders_update
+    memory = sum(memory_together(language, encoders, at_once))
+    total = encoding + bridge + language.step.work.total + language.step.pipeline + waits + update
+    return LayoutCost(total, memory, encoding, bridge, waits + 0 * total, update)
+
+
+def _phases(
+    language: LanguageCost,
+    encoders: Sequence[EncoderCost],
+    workload: Workload,
+    system: System,
+    at_once: Numbers | None,
+) -> tuple[Numbers, Numbers, Numbers]:
+    """Return the seconds of encoders' phases, of bridges to them, and of the encoders' update."""
+    none: Numbers = np.float64(0)
     bridge = sum(
         (2 * bridge_seconds(encoder, language.sizes, workload, system) for encoder in encoders),
-        np.float64(0),
+        none,
     )
+    waits = sum((_waits(encoder, language, at_once) for encoder in encoders), none)
+    seconds = sum((encoder.seconds for encoder in encoders), waits)
+    return seconds, bridge, sum((encoder.update for encoder in encoders), none)
+
+
+def _waits(
+    module: LanguageCost | EncoderCost, language: LanguageCost, at_once: Numbers | None
+) -> Numbers:
+    """Return the seconds that a module's stages wait in all passes of encoders together."""
     count, passes = language.micro_batches, _passes(language, at_once)
     each = count if at_once is None else np.minimum(count, at_once)
-    left = count - (passes - 1) * each
-    modules: tuple[LanguageCost | EncoderCost, ...] = (language, *encoders)
-    waits = [(passes - 1) * module.waiting(each) + module.waiting(left) for module in modules]
-    seconds = sum((encoder.seconds for encoder in encoders), sum(waits[1:], np.float64(0)))
-    update = language.update + sum((encoder.update for encoder in encoders), np.float64(0))
-    memory = language.memory + _encoder_bytes("colocated", language, encoders, at_once)
-    total = seconds + bridge + language.step.work.total + language.step.pipeline + waits[0] + update
-    return LayoutCost(total, memory, seconds, bridge, waits[0] + 0 * total, update)
+    return (passes - 1) * module.waiting(each) + module.waiting(count - (passes - 1) * each)
 
 
 def crossing_message(
@@ -185,9 +204,7 @@ def heterogeneous(
     shorten its pipeline only where it is the slowest: its first output leaves no earlier.
     """
     count, step = language.micro_batches, language.step
-    lines = (language, *language.decoders)
-    modules = {each.name: _pass_of_line(each) for each in lines}
-    modules |= {each.name: _pass_of_encoder(each, count) for each in encoders}
+    modules = _passes_of_modules(language, encoders)
     slowest = modules[language.name].busy
     busiest = reduce(np.maximum, (module.busy for module in modules.values()))
     passes = seconds_of_passes(language.topology, modules, count, language.order)
@@ -196,9 +213,18 @@ def heterogeneous(
     others: tuple[EncoderCost | LanguageCost, ...] = (*encoders, *language.decoders)
     update = reduce(np.maximum, (module.update for module in others), language.update)
     total = busiest * count + bubble + step.pipeline + crossing + update
-    memory = separate_memory(language, encoders)
+    memory = np.maximum(*memory_apart(language, encoders))
     waits = (busiest - slowest) * count
     return LayoutCost(total, memory, waits, crossing + 0 * total, bubble + 0 * total, update)
+
+
+def _passes_of_modules(
+    language: LanguageCost, encoders: Sequence[EncoderCost]
+) -> dict[str, ModulePass]:
+    modules = {each.name: _pass_of_line(each) for each in (language, *language.decoders)}
+    return modules | {
+        each.name: _pass_of_encoder(each, language.micro_batches) for each in encoders
+    }
 
 
 def _pass_of_line(cost: LanguageCost) -> ModulePass:
@@ -212,6 +238,28 @@ def _pass_of_encoder(cost: EncoderCost, count: Numbers) -> ModulePass:
     busy = cost.seconds / count
     forward, passed = cost.forward / count, busy + cost.passing
     return ModulePass(busy, forward, cost.filling, passed, cost.sizes.pipeline)
+
+
+def seconds_beside(
+    mode: DeploymentMode,
+    language: LanguageCost,
+    encoders: Sequence[EncoderCost],
+    workload: Workload,
+    system: System,
+) -> Numbers:
+    """Return the seconds that other modules add at least to a step of the language model alone.
+
+    It is read for its sizes only. On separate ranks they are those before its first micro-batch,
+    unless gradients of weights fill them.
+    """
+    if mode == "colocated":
+        return sum(_phases(language, encoders, workload, system, workload.encoder_microbatches))
+    crossing = crossing_seconds(language, encoders, system)
+    if language.order == ZERO_BUBBLE:
+        return crossing
+    modules = _passes_of_modules(language, encoders)
+    passed = {name: module.passed for name, module in modules.items()}
+    return crossing + around(language.topology, passed)[language.name][0]
 
 
 def crossing_seconds(
@@ -230,15 +278,27 @@ def crossing_seconds(
     return heaviest(language.topology, dict.fromkeys(modules, 0.0), seconds)
 
 
-def separate_memory(language: LanguageCost, encoders: Sequence[EncoderCost]) -> Numbers:
-    """Return the bytes of the fullest rank, each of which has one module."""
+def memory_apart(
+    language: LanguageCost, encoders: Sequence[EncoderCost]
+) -> tuple[Numbers, Numbers]:
+    """Return the bytes of the fullest rank of the language model, and of the others.
+
+    Each rank has one module.
+    """
     neighbours = in_flight_around(language, encoders)
     lines = (language, *language.decoders)
-    memory = [line.memory_between(*neighbours[line.name]) for line in lines]
+    own, *others = [line.memory_between(*neighbours[line.name]) for line in lines]
     for encoder in encoders:
         alive = encoder_alive("heterogeneous", language, encoder, encoders)
-        memory.append(encoder.memory(alive))
-    return reduce(np.maximum, memory)
+        others.append(encoder.memory(alive))
+    return own, reduce(np.maximum, others) if others else 0.0
+
+
+def memory_together(
+    language: LanguageCost, encoders: Sequence[EncoderCost], at_once: Numbers | None
+) -> tuple[Numbers, Numbers]:
+    """Return the bytes of the language model on the fullest rank, and of encoders beside it."""
+    return language.memory, _encoder_bytes("colocated", language, encoders, at_once)
 
 
 @dataclass(frozen=True)

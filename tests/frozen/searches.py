@@ -31,7 +31,7 @@ CASES: Mapping[str, Mapping[str, Any]] = {
     },
     "heterogeneous graph": {
         "model": graph_model(), "gpus": 10, "hardware": "h100", "objective": "memory",
-        "workload": Workload(2048, 12, pipeline_order="zb-h1", frozen=("images",)),
+        "workload": Workload(2048, 12, pipeline_order="zb-h1", frozen=frozenset({"images"})),
         "constraints": Constraints(
             sizes={"*": {"virtual_pipeline": (1,), "optimizer_instances": (1,),
                          "recompute": ("none",), "tensor_parallel": (1, 2)}}

@@ -12,8 +12,9 @@ import pytest
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import ConfigError
 from mimokit.layout_search import Constraints, SearchTask, search
+from mimokit.layout_search.blocks import blocks
 from mimokit.layout_search.cost_tables import enumerate_modules, make_tables
-from mimokit.layout_search.evaluate import Scan, batches
+from mimokit.layout_search.evaluate import Scan
 from mimokit.layout_search.finalists import layout_of
 from mimokit.prediction import Layout, Workload, costs_of, layout_cost
 from mimokit.prediction.hardware import load_hardware
@@ -96,8 +97,8 @@ def test_arrays_give_what_single_layouts_give() -> None:
         ordered = replace(task, workload=replace(task.workload, pipeline_order=order))
         language, others, _ = enumerate_modules(ordered)
         scan = Scan(ordered, make_tables(ordered, language, others), keep=50)
-        for batch in batches(ordered, scan.tables):
-            scan.see(batch)
+        for block in blocks(ordered, scan.tables):
+            scan.see(block)
         kept = scan.kept
         for row in np.random.default_rng(0).choice(len(kept.seconds), 8):
             layout = layout_of(scan, kept, int(row))

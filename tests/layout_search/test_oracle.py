@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from mimokit.layout_search import DIMENSIONS, Constraints, SearchTask, search
 from mimokit.layout_search import candidates as candidates_file
+from mimokit.layout_search.blocks import blocks
 from mimokit.layout_search.candidates import SEARCH_RULES
 from mimokit.layout_search.cost_tables import enumerate_modules, make_tables
-from mimokit.layout_search.evaluate import Scan, batches
+from mimokit.layout_search.evaluate import Scan
 from mimokit.layout_search.finalists import layout_of
 from mimokit.prediction import Workload, costs_of, layout_cost
 from mimokit.prediction.hardware import load_hardware
@@ -205,8 +206,8 @@ def test_arrays_give_what_single_layouts_give(experts: int, encoders: int) -> No
 def scanned(task: SearchTask) -> Scan:
     language, encoders, _ = enumerate_modules(task)
     scan = Scan(task, make_tables(task, language, encoders), keep=50)
-    for batch in batches(task, scan.tables):
-        scan.see(batch)
+    for block in blocks(task, scan.tables):
+        scan.see(block)
     return scan
 
 

@@ -1,0 +1,123 @@
+"""Which language candidates are valid next to candidates of other modules.
+
+Rules of pairs read few sizes, so that many choices of other modules leave the same candidates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mimokit.config.rules.facts import ModuleSizes, PairFacts
+from mimokit.config.rules.pair_rules import REPLICAS, SAME_STAGES, SAMPLES
+from mimokit.config.runtime import DeploymentMode
+from mimokit.layout_search.blocks import Choices, pairs_of_others
+from mimokit.layout_search.candidates import ROUNDS_OF_ENCODER, SEARCH_RULES, Candidates
+from mimokit.layout_search.combinations import allowed
+from mimokit.layout_search.cost_tables import Tables
+from mimokit.layout_search.task import SearchTask
+from mimokit.prediction.layout import in_first_stage
+
+REFUSED = "refused with what a module or the run has"
+_READ = ("pipeline", "virtual", "data")
+"""Sizes of another module that rules of pairs read."""
+
+Mask = NDArray[np.bool_]
+Sizes = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ValidLanguages:
+    """Language candidates of a range that are valid next to a choice of other modules.
+
+    Attributes:
+        first: candidate of the range.
+        candidates: ascending.
+        dropped: reason -> which candidates of the range it drops, that none before it does.
+    """
+
+    first: int
+    candidates: NDArray[np.int64]
+    dropped: tuple[tuple[str, Mask], ...]
+
+    def drops(self, first: int, last: int) -> Iterator[tuple[str, int]]:
+        """Yield (reason, how many it drops) of the candidates from one to another."""
+        here = slice(first - self.first, last - self.first)
+        for reason, mask in self.dropped:
+            yield reason, int(np.count_nonzero(mask[here]))
+
+
+Kinds = tuple[tuple[Sizes, bool], ...]
+"""Of each other module what `_READ` names, and whether the candidate is permitted at all."""
+
+
+@dataclass
+class Pairs:
+    """The valid language candidates next to every kind of choice."""
+
+    task: SearchTask
+    tables: Tables
+    _allowed: dict[tuple[str, str], Mask] = field(default_factory=dict)
+
+    def kinds(self, mode: DeploymentMode, chosen: Choices) -> Kinds:
+        """Return what decides which language candidates are valid next to a choice."""
+        if mode == "homogeneous":
+            return ()
+        return tuple(self._kind(mode, *each) for each in enumerate(chosen.tolist()))
+
+    def next_to(self, mode: DeploymentMode, kinds: Kinds, within: slice) -> ValidLanguages:
+        """Return the valid candidates of a range next to other modules of these kinds."""
+        shared = mode == "homogeneous"
+        rules = self._shared(within) if shared else self._apart(mode, within, kinds)
+        valid = np.full(within.stop - within.start, True)
+        dropped = []
+        for reason, holds in rules:
+            drops = valid & ~holds
+            if drops.any():
+                dropped.append((reason, drops))
+                valid &= holds
+        return ValidLanguages(within.start, np.flatnonzero(valid) + within.start, tuple(dropped))
+
+    def _kind(self, mode: DeploymentMode, which: int, candidate: int) -> tuple[Sizes, bool]:
+        other = self.tables.others[which]
+        sizes = tuple(int(getattr(other.sizes, name)[candidate]) for name in _READ)
+        return sizes, bool(self._permitted(mode, other, other)[candidate])
+
+    def _shared(self, within: slice) -> Iterator[tuple[str, Mask]]:
+        language = self.tables.language
+        yield REFUSED, self._permitted("homogeneous", language, language)[within]
+        sizes = in_first_stage(language.sizes)
+        for encoder in self.tables.others:
+            yield REFUSED, self._permitted("homogeneous", encoder, language)[within]
+            for rule in SEARCH_RULES:
+                holds = np.broadcast_to(rule.holds(sizes, encoder.facts), (language.count,))
+                yield f"{encoder.facts.name}: {rule.reason}", holds[within]
+
+    def _apart(
+        self, mode: DeploymentMode, within: slice, kinds: Kinds
+    ) -> Iterator[tuple[str, Mask]]:
+        language, flows = self.tables.language, self.tables.flows
+        every, flow = (within.stop - within.start,), flows.of[within]
+        yield REFUSED, self._permitted(mode, language, language)[within]
+        facts = PairFacts(mode, "", "", global_batch_size=self.task.workload.global_batch_size)
+        own = language.sizes.take(flows.first)
+        others = [ModuleSizes(**dict(zip(_READ, sizes, strict=True))) for sizes, _ in kinds]
+        for sizes, (_, permitted) in zip(others, kinds, strict=True):
+            yield REFUSED, np.full(every, permitted)
+            for rule in (SAME_STAGES, REPLICAS, SAMPLES, ROUNDS_OF_ENCODER):
+                holds = np.broadcast_to(rule.holds(sizes, own, facts), flows.first.shape)
+                yield rule.reason, holds[flow]
+        for one, to in pairs_of_others(self.task, mode):
+            divides = bool(REPLICAS.holds(others[one], others[to], facts))
+            yield REPLICAS.reason, np.full(every, divides)
+
+    def _permitted(self, mode: DeploymentMode, module: Candidates, sized: Candidates) -> Mask:
+        key = mode, module.facts.name
+        if key not in self._allowed:
+            part = self.task.parts.get(module.facts.name)
+            everything = np.full(sized.count, True)
+            self._allowed[key] = everything if part is None else allowed(part, mode, sized.sizes)
+        return self._allowed[key]

@@ -1,0 +1,229 @@
+"""Leave out layouts that cannot be chosen, before their seconds are computed.
+
+What is needed of most layouts is whether they are valid and fit. A layout takes no fewer seconds
+than its language model does alone and what encoders add to any, nor than its encoders compute.
+Where layouts that were seen before are better than that in all that counts, it is only counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import reduce
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mimokit.architecture.parallel_sizes import Numbers
+from mimokit.config.runtime import DeploymentMode
+from mimokit.layout_search.blocks import Choices, LayoutBlock, other_ranks
+from mimokit.layout_search.constraints import score
+from mimokit.layout_search.cost_tables import Tables
+from mimokit.layout_search.pairs import Kinds, Pairs, ValidLanguages
+from mimokit.layout_search.reached import Reached
+from mimokit.layout_search.task import SearchTask
+from mimokit.prediction import layout_cost
+from mimokit.prediction.deployment_modes import memory_apart, memory_together, seconds_beside
+
+TOO_MUCH_MEMORY = "more memory than may be planned on a GPU"
+MOST_KINDS = 128
+"""Kinds of choices whose language candidates are remembered."""
+ROUNDING = 1 - 1e-12
+"""What sums in another order may differ by."""
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class PickedLayouts:
+    """Layouts of a block, one array entry each.
+
+    Attributes:
+        choice: row of the block's choices; ascends.
+        language: candidate; ascends within a choice.
+    """
+
+    block: LayoutBlock
+    choice: NDArray[np.int64]
+    language: NDArray[np.int64]
+
+    @property
+    def others(self) -> Choices:
+        """[layouts, other modules], candidates; -1 where they follow."""
+        return self.block.others[self.choice]
+
+    def take(self, rows: NDArray[np.intp]) -> PickedLayouts:
+        """Return some of them."""
+        return PickedLayouts(self.block, self.choice[rows], self.language[rows])
+
+
+@dataclass(frozen=True)
+class OthersNeed:
+    """What the other modules of a choice need, next to each kind of language candidates.
+
+    Attributes:
+        added: seconds beyond those of the language model alone, at least.
+        least: seconds of a step, whatever the language model takes.
+        memory: bytes, on the language model's ranks in colocated mode and on their own otherwise.
+        leanest: the same in as many passes of encoders as there can be.
+    """
+
+    added: Floats
+    least: Floats
+    memory: Floats
+    leanest: Floats
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """The valid language candidates next to a kind of choice.
+
+    Attributes:
+        seconds: of a step without other modules, at least.
+        memory: bytes of the fullest rank of the language model.
+        flow: their kinds; see `Flows`.
+        place: in [ranks of language candidates, steps of bytes]; see `Reached`.
+    """
+
+    valid: ValidLanguages
+    seconds: Floats
+    memory: Floats
+    flow: NDArray[np.intp]
+    ranks: NDArray[np.int64]
+    place: NDArray[np.intp]
+
+
+@dataclass
+class Sieve:
+    """Counts the layouts of blocks, and picks those whose seconds are needed.
+
+    Attributes:
+        evaluated: valid layouts.
+        fitting: of them, those that fit and are left out.
+        dropped: reason -> layouts that were dropped for it.
+    """
+
+    task: SearchTask
+    tables: Tables
+    reached: Reached
+    evaluated: int = 0
+    fitting: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    _near: dict[object, Neighbours] = field(default_factory=dict)
+    _memory: dict[object, Floats] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._pairs = Pairs(self.task, self.tables)
+        self._ranks, self._rank = np.unique(self.tables.language.sizes.ranks, return_inverse=True)
+        self._alone: Mapping[DeploymentMode, Floats] = {
+            mode: self._seconds_alone(mode) for mode in self.task.modes
+        }
+
+    def picked(self, block: LayoutBlock, *, every: bool) -> PickedLayouts:
+        """Return the layouts of a block whose seconds are needed; count the others.
+
+        Args:
+            every: those of all layouts that are valid are.
+        """
+        every = every or block.mode == "homogeneous"
+        needs = [] if every else self._others_need(block)
+        besides = other_ranks(self.tables, block.others)
+        languages: list[NDArray[np.int64]] = []
+        for choice, (first, last) in enumerate(zip(block.first, block.last, strict=True)):
+            near = self._next_to(block, choice)
+            for reason, count in near.valid.drops(first, last):
+                self.dropped[reason] += count
+            here = slice(*np.searchsorted(near.valid.candidates, (first, last)))
+            found = near.valid.candidates[here]
+            self.evaluated += len(found)
+            if not every:
+                found = found[self._needed(block.mode, near, here, needs[choice], besides[choice])]
+            languages.append(found)
+        counts = [len(found) for found in languages]
+        choices = np.repeat(np.arange(len(counts)), counts)
+        return PickedLayouts(block, choices, np.concatenate(languages))
+
+    def _needed(
+        self, mode: DeploymentMode, near: Neighbours, here: slice, others: OthersNeed, besides: int
+    ) -> NDArray[np.bool_]:
+        apart, limit, flow = mode == "heterogeneous", self.task.memory_limit, near.flow[here]
+        own = near.memory[here]
+        if apart:
+            memory = np.maximum(own, others.memory[flow])
+        else:
+            memory = own + others.memory[flow]
+            memory = np.where(memory <= limit, memory, own + others.leanest[flow])
+        seconds = np.maximum(near.seconds[here] + others.added[flow], others.least[flow])
+        quickest = self.reached.least_seconds(self._ranks + besides * apart).reshape(-1)
+        needed = seconds < quickest[near.place[here]]
+        scores = score(self.task.objective, seconds, memory, near.ranks[here] + besides * apart)
+        needed |= scores <= self.reached.most_score(mode)
+        fits = memory <= limit
+        needed &= fits
+        fitting = np.count_nonzero(fits)
+        self.fitting += int(fitting - np.count_nonzero(needed))
+        self.dropped[TOO_MUCH_MEMORY] += len(fits) - int(fitting)
+        return needed
+
+    def _next_to(self, block: LayoutBlock, choice: int) -> Neighbours:
+        mode, apart = block.mode, block.mode == "heterogeneous"
+        first, last = int(block.first[choice]), int(block.last[choice])
+        within = slice(0, self.tables.language.count) if apart else slice(first, last)
+        kinds = self._pairs.kinds(mode, block.others[choice])
+        key = mode, within.start, within.stop, kinds
+        if key not in self._near:
+            if len(self._near) == MOST_KINDS:
+                self._near.clear()
+            valid = self._pairs.next_to(mode, kinds, within)
+            found = valid.candidates
+            memory = self._language_memory(mode, kinds, block.others[choice])[found]
+            place = self._rank[found] * len(self.reached.bytes) + self.reached.step_of(memory)
+            self._near[key] = Neighbours(
+                valid,
+                self._alone[mode][found],
+                memory,
+                self.tables.flows.of[found],
+                np.asarray(self.tables.language.sizes.ranks)[found],
+                place,
+            )
+        return self._near[key]
+
+    def _language_memory(self, mode: DeploymentMode, kinds: Kinds, others: Choices) -> Floats:
+        """Return the bytes of the fullest rank of every language candidate next to others."""
+        if mode != "heterogeneous":
+            return np.asarray(self.tables.language_costs.memory)
+        stages = tuple(sizes[:2] for sizes, _ in kinds)  # pipelines alone decide what is in flight
+        if stages not in self._memory:
+            costs = self.tables.beside(slice(None), others)
+            self._memory[stages] = np.asarray(memory_apart(*costs)[0])
+        return self._memory[stages]
+
+    def _seconds_alone(self, mode: DeploymentMode) -> Floats:
+        """Return the least seconds of every language candidate, whatever is next to it.
+
+        Decoders behind it let its first stages compute ahead; cores are shared by all modules.
+        """
+        costs, task = self.tables.language_costs, self.task
+        language = replace(costs, topology=((costs.name, ()),))
+        alone = layout_cost(mode, language, [], task.workload, task.system).seconds
+        known = len(task.others) == len(task.branches) and task.hardware.cores is None
+        return np.broadcast_to(ROUNDING * alone * known, (self.tables.language.count,))
+
+    def _others_need(self, block: LayoutBlock) -> list[OthersNeed]:
+        first, task = self.tables.flows.first, self.task
+        language, encoders = self.tables.beside(first, block.others.T[..., None])
+        added = seconds_beside(block.mode, language, encoders, task.workload, task.system)
+        least: Numbers = 0.0
+        if block.mode == "heterogeneous":
+            least = reduce(np.maximum, (encoder.seconds for encoder in encoders), least)
+            memory = leanest = memory_apart(language, encoders)[1]
+        else:
+            at_once = task.workload.encoder_microbatches
+            memory = leanest = memory_together(language, encoders, at_once)[1]
+            if at_once is None:
+                leanest = memory_together(language, encoders, 1)[1]
+        shape = len(block.others), len(first)
+        needs = (ROUNDING * added, ROUNDING * least, memory, leanest)
+        rows = zip(*(np.broadcast_to(each, shape) for each in needs), strict=True)
+        return [OthersNeed(*row) for row in rows]
