@@ -106,14 +106,14 @@ def test_an_adapter_whose_memory_is_left_out_is_noticed(monkeypatch: pytest.Monk
     fullest = fullest_ranks(task)
     assert max(fullest, key=lambda name: fullest[name]) == "adapter"
     assert predict_task(task).peak_memory == pytest.approx(fullest["adapter"], rel=0.01)
-    whole = deployment_modes.separate_memory
+    whole = deployment_modes.memory_apart
 
     def without_adapter(language: Any, encoders: Any) -> Any:
         nothing = {"held": 0.0, "activations": 0.0}
         kept = [replace(e, **nothing) if e.name == "adapter" else e for e in encoders]
         return whole(language, kept)
 
-    monkeypatch.setattr(deployment_modes, "separate_memory", without_adapter)
+    monkeypatch.setattr(deployment_modes, "memory_apart", without_adapter)
     assert predict_task(task).peak_memory < 0.9 * fullest["adapter"]
 
 
