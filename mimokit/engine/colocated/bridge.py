@@ -102,12 +102,15 @@ class ColocatedBridgeCommunicator(ReplicaCheck):
 
     Args:
         source_tensor_group: see `ReplicaCheck`.
+        kinds: number of kinds of rows that cross: those of the module, and sizes of its items.
     """
 
-    def __init__(self, plan: ColocatedBridge, source_tensor_group: dist.ProcessGroup) -> None:
+    def __init__(
+        self, plan: ColocatedBridge, source_tensor_group: dist.ProcessGroup, kinds: int = 1
+    ) -> None:
         """Create the gather groups. Collective over the world."""
         super().__init__(plan.source, source_tensor_group)
-        self.plan = plan
+        self.plan, self._kinds = plan, kinds
         self.listeners: list[Listener] = []
         rank = dist.get_rank()
         self._members = next(group for group in plan.gather_groups if rank in group)
@@ -157,6 +160,22 @@ class ColocatedBridgeCommunicator(ReplicaCheck):
             listener(embeddings, rows_per_sample, result)
         return result
 
+    def carry(self, sent: Ragged, rows_per_sample: Sequence[int]) -> Ragged:
+        """Move rows of each kind, as a route does. Collective.
+
+        Args:
+            sent: of the source's samples on this rank.
+            rows_per_sample: see `__call__`.
+
+        Returns:
+            The same of the destination's samples on this rank.
+        """
+        tensor, samples = self(sent.tensor, rows_per_sample), self.rows_kept(rows_per_sample)
+        if self._kinds == 1:
+            return Ragged(tensor, samples)
+        assert sent.sizes is not None
+        return Ragged(tensor, samples, *self._move_items(items_of(sent), sent.sizes))
+
     def rows_of_group(self, own: Sequence[int]) -> list[int]:
         """Return the rows of every sample of the gather group; collective where it has several.
 
@@ -175,14 +194,9 @@ class ColocatedBridgeCommunicator(ReplicaCheck):
             return list(rows)
         return list(rows[slice(*self.plan.slices[dist.get_rank()])])
 
-    def move_items(self, encoded: Ragged) -> tuple[list[int], torch.Tensor]:
-        """Return items and their sizes of the destination's samples. Collective, as a call.
-
-        Args:
-            encoded: items and their sizes of the source's samples on this rank.
-        """
-        numbers, grids = items_of(encoded), encoded.sizes
-        assert grids is not None
+    def _move_items(
+        self, numbers: Sequence[int], grids: torch.Tensor
+    ) -> tuple[list[int], torch.Tensor]:
         whole = self.rows_of_group(numbers)
         if self.plan.direction == "fan_in":
             assert self._group is not None

@@ -281,18 +281,13 @@ class StageExecutor:
         loaded = self._loaded[microbatch]
         rows = loaded.rows_of_group(name, self.model.tokens_per_item)
         bridge_input = output.tensor.detach().requires_grad_(source.trains(microbatch, output))
-        bridge_output = self.model.bridges[name](bridge_input, rows)
+        crossed = self.model.bridges[name].carry(output.carrying(bridge_input), rows)
         # Also where only other ranks of the gather group encoded items: the ranks of a tensor
         # parallel language model all reduce in the backward, or none does.
-        language_input = bridge_output.detach()
-        receiver = self._stages[edge.destination]
-        items = sizes = None
-        if name in self.model.program.with_grids:
-            items, sizes = self.model.bridges[name].move_items(output)
-        samples = loaded.rows_of(receiver.stage.name, name, rows)
-        receiver.take(microbatch, edge, Ragged(language_input, samples, items, sizes))
+        arriving = crossed.carrying(crossed.tensor.detach())
+        self._stages[edge.destination].take(microbatch, edge, arriving)
         self._boundaries.setdefault(microbatch, {})[name] = Boundary(
-            output.tensor, bridge_input, bridge_output, language_input
+            output.tensor, bridge_input, crossed.tensor, arriving.tensor
         )
 
     def _send_rows(self, edge: StageEdge, microbatch: int) -> None:

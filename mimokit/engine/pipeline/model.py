@@ -187,7 +187,11 @@ def rank_model_of(provided: MimoModelProviderResult, code: UserCode = NO_CODE) -
         topology=provided.topology,
         pg_collections=groups,
         bridges={
-            bridge.source: ColocatedBridgeCommunicator(bridge, groups[bridge.source].tp_cp)
+            bridge.source: ColocatedBridgeCommunicator(
+                bridge,
+                groups[bridge.source].tp_cp,
+                kinds=2 if bridge.source in plan.program.with_grids else 1,
+            )
             for bridge in plan.colocated_bridges
             if bridge.source in groups
         },

@@ -25,7 +25,7 @@ from mimokit.engine.parallel.loss import vocab_parallel_cross_entropy
 from mimokit.engine.pipeline.base_stage import FurtherLoss, StageInput, StageOutput
 from mimokit.engine.pipeline.language_stages import values_on_rank
 from mimokit.engine.pipeline.model import RankModel, build_rank_model, rank_model_of
-from mimokit.engine.ragged import Ragged, samples_of
+from mimokit.engine.ragged import samples_of
 from mimokit.planning.schedule import StageEdge
 from mimokit.planning.types import LayoutPlan
 
@@ -183,11 +183,8 @@ class SharedRanksModel(MimoModelOnRank):
             output = output + sum(sent.tensor.sum() for sent in source.received.values())
         trained = trained and torch.is_grad_enabled()
         output = output.requires_grad_() if trained and not output.requires_grad else output
-        crossed = bridge(output if trained else output.detach(), rows)
-        items = sizes = None
-        if name in self.laid_out.program.with_grids:
-            items, sizes = bridge.move_items(encoded)
-        target.received[edge.index] = Ragged(crossed, here, items, sizes)
+        sent = encoded.carrying(output if trained else output.detach())
+        target.received[edge.index] = replace(bridge.carry(sent, rows), samples=here)
 
     def _rows(self, name: str, inputs: Mapping[str, Batch], given: StageInput) -> list[int] | None:
         if name in self.laid_out.tokens_per_item:
