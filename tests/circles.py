@@ -41,7 +41,7 @@ TAKEN_OF_ROOMS: dict[str, tuple[str, ...]] = {
         "data/test_bad_data.py",
         "models/test_encoders.py::test_padding_has_no_effect",
         "models/test_latent.py::test_latent_attention_is_that_of_hugging_face",
-        "models/test_llava.py::test_it_computes_and_trains_as_hugging_face_does[homogeneous]",
+        "models/test_llava.py::test_it_computes_and_trains_as_hugging_face_does[colocated]",
         "models/test_llava.py::test_it_computes_and_trains_as_hugging_face_does[class token]",
         "models/test_llava.py::test_a_class_token_in_place_of_a_patch_is_found",
         "models/test_token_prediction.py::test_one_process_is_megatrons_own_model",

@@ -9,7 +9,8 @@ import mimokit
 from mimokit.cluster import RankError
 from mimokit.engine.data.batch import check_tokens
 from mimokit.engine.data.sources import DigitData, default_data
-from mimokit.engine.pipeline.packing import check_grids
+from mimokit.engine.pipeline.packing import checked_grids
+from mimokit.engine.ragged import Ragged
 from tests.layouts_multimodal import LANGUAGE, SPECIAL_TOKENS, multimodal_config
 from tests.whole_runs import ONE_ROW_OF_ANY_SIZE
 
@@ -120,11 +121,12 @@ def test_grids_that_the_encoder_cannot_take_are_refused(cluster, grid, sentence)
 
 
 def test_a_grid_for_every_image():
-    grids = torch.tensor([[1, 1, 1], [1, 2, 1]])
-    check_grids(grids, [1, 0, 1], [1, 0, 2], "qwen")
+    grids, rows = torch.tensor([[1, 1, 1], [1, 2, 1]]), torch.zeros(3, 4)
+    right = Ragged(rows, samples=[1, 0, 2], items=[1, 0, 1], sizes=grids)
+    assert checked_grids(right, "qwen") is grids
     with pytest.raises(ValueError, match="Module 'qwen' sent 2 grids for 3 images"):
-        check_grids(grids, [1, 1, 1], [1, 1, 1], "qwen")
+        checked_grids(Ragged(rows, [1, 1, 1], [1, 1, 1], grids), "qwen")
     with pytest.raises(
         ValueError, match=r"sent 1 row for sample 2, but . are those of the grids of its 1 image;"
     ):
-        check_grids(grids, [1, 0, 1], [1, 0, 1], "qwen")
+        checked_grids(Ragged(rows, [1, 0, 1], [1, 0, 1], grids), "qwen")
