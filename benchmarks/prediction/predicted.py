@@ -20,6 +20,7 @@ from mimokit.prediction.step_time import (
     load_software,
     module_step,
 )
+from mimokit.prediction.step_time.breakdown import PARTS
 from mimokit.prediction.step_time.recipe import recipe_of
 
 HardwareOf = Callable[[str], Hardware]
@@ -43,7 +44,7 @@ def predict_parts(rows: Sequence[Measured]) -> dict[str, NDArray[np.float64]]:
     found: dict[str, NDArray[np.float64]] = defaultdict(lambda: np.zeros(len(rows)))
     for members, step in _steps(rows, load_hardware, load_software):
         once = {name: getattr(step, name) for name in ("pipeline", "bubble", "data", "optimizer")}
-        for name, part in {**vars(step.work), **once}.items():
+        for name, part in {**dict(zip(PARTS, step.work.parts, strict=True)), **once}.items():
             found[name][members] = part / step.total
     return dict(found)
 

@@ -36,6 +36,7 @@ from mimokit.prediction.pipeline import simulated_passes
 from mimokit.prediction.result import Prediction
 from mimokit.prediction.shared_cores import on_shared_cores
 from mimokit.prediction.step_time import Software, System
+from mimokit.prediction.step_time.breakdown import PARTS
 from mimokit.prediction.task import HardwareSource, PredictionTask, task_of
 from mimokit.prediction.validity import check_layout, check_links, check_precision, misplaced
 from mimokit.prediction.workload import (
@@ -197,7 +198,7 @@ def _cost_in_mode(
 
 
 def _parts(language: LanguageCost, cost: LayoutCost, seconds: float) -> dict[str, float]:
-    parts = {name: float(value) for name, value in vars(language.step.work).items()}
+    parts = dict(zip(PARTS, map(float, language.step.work.parts), strict=True))
     parts["pipeline"] = float(language.step.pipeline)
     parts = {name: value * float(cost.slower) for name, value in parts.items()}
     for name in ("encoder", "bridge", "update"):

@@ -270,7 +270,7 @@ def misplaced(model: Model, layout: Layout) -> Iterator[Problem]:
             yield _layout_problem(name, f"the model has no such module; it has {known}")
     for name, sizes in layout.modules.items():
         for field, value in vars(sizes).items():
-            least = np.min(value)
+            least = np.min(value) if isinstance(value, np.ndarray) else value
             if field in COUNT_FIELDS and not least > 0:
                 yield _layout_problem(name, f"{field} is {least}; it must be above 0")
 

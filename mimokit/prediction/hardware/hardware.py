@@ -228,6 +228,7 @@ _RECORDS: Mapping[str, type[RankLink] | type[Efficiency] | type[Cores]] = {
 _HARDWARE = TypeAdapter(Hardware)
 
 
+@cache
 def hardware_names() -> tuple[str, ...]:
     """Return the names of the shipped hardware."""
     return tuple(sorted(path.stem for path in _FOLDER.glob("*.json")))

@@ -26,6 +26,7 @@ from mimokit.architecture.parameters_on_rank import (
 from mimokit.architecture.transformer import Transformer, layer_parameters
 from mimokit.config.runtime import GPIPE, ZERO_BUBBLE, PipelineOrder
 from mimokit.prediction.memory.states import IN_HALF, Storage, state_bytes, update_bytes
+from mimokit.prediction.remembered import remembered
 from mimokit.units import bytes_text
 
 ENTROPY = 4
@@ -60,7 +61,7 @@ def micro_batches_in_flight(
     interleaved = np.minimum(micro_batches, chunks / sizes.virtual + behind)
     held = sizes.pipeline + ahead if order == ZERO_BUBBLE else after
     plain = np.minimum(micro_batches, held + behind)
-    return np.where(np.greater(sizes.virtual, 1), interleaved, plain)
+    return np.where(np.greater(sizes.virtual, 1), interleaved, plain)[()]
 
 
 def micro_batches_through(
@@ -78,6 +79,7 @@ def micro_batches_through(
     return np.minimum(micro_batches, groups * sizes.pipeline)
 
 
+@remembered
 def stage_memory(
     module: Module,
     sizes: ParallelSizes,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -26,6 +28,9 @@ PART_WORDS: Mapping[str, str] = {
 """Names of the parts of a predicted step in texts and legends."""
 
 
+_NONE = np.float64(0)
+
+
 @dataclass(frozen=True)
 class TimeBreakdown:
     """Seconds by part.
@@ -45,27 +50,31 @@ class TimeBreakdown:
     expert: Numbers = 0.0
     host: Numbers = 0.0
 
-    @property
+    @cached_property
     def total(self) -> Numbers:
         """Sum of all parts."""
-        return sum((getattr(self, name) for name in PARTS), np.float64(0))
+        return sum(self.parts, _NONE)
+
+    @property
+    def parts(self) -> tuple[Numbers, ...]:
+        """The seconds of all parts, in the order of `PARTS`."""
+        products = self.matrix, self.attention, self.memory
+        return (*products, self.tensor, self.context, self.expert, self.host)
 
     def __add__(self, other: TimeBreakdown) -> TimeBreakdown:
-        return TimeBreakdown(*(getattr(self, name) + getattr(other, name) for name in PARTS))
+        return TimeBreakdown(*map(operator.add, self.parts, other.parts))
 
     def times(self, factor: Numbers) -> TimeBreakdown:
         """Return every part times a factor."""
-        return TimeBreakdown(*(getattr(self, name) * factor for name in PARTS))
+        return TimeBreakdown(*[part * factor for part in self.parts])
 
     def at_least(self, seconds: Numbers) -> TimeBreakdown:
         """Return the same, with a host part that makes the total at least `seconds`."""
-        values = {name: getattr(self, name) for name in PARTS}
-        values["host"] = self.host + np.maximum(0.0, seconds - self.total)
-        return TimeBreakdown(**values)
+        return replace(self, host=self.host + np.maximum(0.0, seconds - self.total))
 
 
 PARTS = tuple(field.name for field in fields(TimeBreakdown))
-"""Names of the parts, read once: every term of a prediction is added part by part."""
+"""Names of the parts."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +105,7 @@ class StageTime:
     backward: TimeBreakdown
     weights: Numbers = 0.0
 
-    @property
+    @cached_property
     def total(self) -> Numbers:
         """Forward and backward."""
         return self.forward.total + self.backward.total

@@ -93,7 +93,7 @@ def _launched(parts: TimeBreakdown, launch: Numbers, system: System) -> TimeBrea
     """Return a pass that takes at least as long as its launch."""
     if system.software.launches_ahead:
         return parts.at_least(launch)
-    others = TimeBreakdown(**{**vars(parts), "tensor": 0.0})
+    others = replace(parts, tensor=0.0)
     return others.at_least(launch) + TimeBreakdown(tensor=parts.tensor)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from mimokit.architecture.modules import Module
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
+from mimokit.prediction.remembered import remembered
 from mimokit.prediction.step_time.breakdown import StageTime, TimeBreakdown
 from mimokit.prediction.step_time.stage import (
     ModuleInput,
@@ -56,6 +57,7 @@ class ModuleStep:
         return self.passes + self.data + self.optimizer
 
 
+@remembered
 def module_step(
     module: Module,
     sizes: ParallelSizes,
@@ -133,21 +135,17 @@ def _busiest(stages: tuple[StageTime, ...], slowest: Numbers) -> StageTime:
     first, middle, last = stages
     is_last, is_first = np.equal(last.total, slowest), np.equal(first.total, slowest)
 
-    def choose(name: str) -> TimeBreakdown:
-        parts = [vars(getattr(stage, name)) for stage in (first, middle, last)]
+    def choose(*times: TimeBreakdown) -> TimeBreakdown:
+        each = zip(*(time.parts for time in times), strict=True)
         return TimeBreakdown(
-            **{
-                key: np.where(
-                    is_last, parts[2][key], np.where(is_first, parts[0][key], parts[1][key])
-                )
-                for key in parts[0]
-            }
+            *[np.where(is_last, e, np.where(is_first, b, between)) for b, between, e in each]
         )
 
     apart: Numbers = 0.0
     if any(np.ndim(stage.weights) or stage.weights for stage in stages):
         apart = np.where(is_last, last.weights, np.where(is_first, first.weights, middle.weights))
-    return StageTime(choose("forward"), choose("backward"), apart)
+    forward = choose(*(stage.forward for stage in stages))
+    return StageTime(forward, choose(*(stage.backward for stage in stages)), apart)
 
 
 def _exposed(

@@ -44,6 +44,17 @@ class System:
     optimizer_bytes: float = OPTIMIZER
     recipe: Recipe = field(default_factory=Recipe)
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        # Mappings of a `Hardware` have no hash; systems that differ elsewhere are unequal as well.
+        hardware = self.hardware
+        links = hardware.domain, hardware.network
+        rates = hardware.memory_bandwidth, *hardware.efficiency.matrix.values()
+        return hash((hardware.name, links, rates, self.software, self.precision, self.recipe))
+
     @cached_property
     def connected(self) -> Hardware:
         """The hardware with the bandwidth between domains that this stack reaches."""
@@ -75,22 +86,22 @@ class System:
     def operations(self, count: Numbers, precision: str | None = None) -> TimePiece:
         """Return the piece of operations of wide matrix products."""
         return TimePiece(
-            count, 1 / self.matrix_rate(precision), "operations", self._basis("matrix")
+            count, 1 / self.matrix_rate(precision), "operations", self._basis["matrix"]
         )
 
     def moved(self, count: Numbers) -> TimePiece:
         """Return the piece of bytes that elementwise kernels move through memory."""
-        return TimePiece(count, 1 / self.memory_rate, "bytes", self._basis("memory"))
+        return TimePiece(count, 1 / self.memory_rate, "bytes", self._basis["memory"])
 
-    def _basis(self, kind: str) -> str:
-        if self.software.gpu:
-            return OWN_RUNS
+    @cached_property
+    def _basis(self) -> Mapping[str, str]:
         chip = chip_of(self.hardware.name)
         names = {
             "matrix": f"matrix {chip}",
             "memory": "memory a100" if chip == "a100" else "memory",
         }
-        return FITTED if chip and names[kind] in CONSTANTS else OF_FILE
+        file = {kind: FITTED if chip and names[kind] in CONSTANTS else OF_FILE for kind in names}
+        return dict.fromkeys(names, OWN_RUNS) if self.software.gpu else file
 
     @property
     def is_narrow(self) -> bool:
