@@ -67,13 +67,20 @@ class _Run:
     """All sets of ranks compute all micro-batches, event by event.
 
     Attributes:
+        turns: forward and backward -> set of ranks -> (micro-batches of a round, place in a round,
+            stage) of its stages.
         begun, done: forward and backward -> stage -> micro-batches; a stage takes them in turn.
     """
 
     def __init__(self, graph: StageGraph, num_microbatches: int) -> None:
         self.graph, self.count = graph, num_microbatches
         self.most = held_stages(graph)
-        self.sets = Counter(graph.stages[own[-1]].module for own in graph.workers)
+        sets = Counter(graph.stages[own[-1]].module for own in graph.workers)
+        of_stage = [(sets[stage.module], stage.place) for stage in graph.stages]
+        self.turns = [
+            [[(of_stage[s][0], sign * of_stage[s][1], s) for s in own] for own in graph.workers]
+            for sign in (1, -1)
+        ]
         self.steps: list[list[Step]] = [[] for _ in graph.workers]
         self.held = [0] * len(graph.workers)
         stages = range(len(graph.stages))
@@ -111,19 +118,19 @@ class _Run:
 
     def _next(self, worker: int, has_room: bool) -> tuple[int, int] | None:
         """Return forward (0) or backward (1) and the stage of what a set of ranks computes next."""
-        ways = (0, 1) if has_room else (1,)
-        for way in ways:
-            left = [s for s in self.graph.workers[worker] if self.begun[way][s] < self.count]
-            if way == 0:  # in Megatron's order, also where another forward could begin already
-                left = sorted(left, key=lambda stage: self._turn(0, stage))[:1]
-            ready = [stage for stage in left if self._is_ready(way, stage)]
-            if ready:
-                return way, min(ready, key=lambda stage: self._turn(way, stage))
+        for way in (0, 1) if has_room else (1,):
+            begun = self.begun[way]
+            left = [
+                (begun[stage] // each_round, place, stage)
+                for each_round, place, stage in self.turns[way][worker]
+                if begun[stage] < self.count
+            ]
+            left.sort()
+            # Forwards in Megatron's order, also where another one could begin already.
+            for _, _, stage in left if way else left[:1]:
+                if self._is_ready(way, stage):
+                    return way, stage
         return None
-
-    def _turn(self, way: int, stage: int) -> tuple[int, int]:
-        place, module = self.graph.stages[stage].place, self.graph.stages[stage].module
-        return self.begun[way][stage] // self.sets[module], -place if way else place
 
     def _is_ready(self, way: int, stage: int) -> bool:
         number, done = self.begun[way][stage], self.done[way]
