@@ -138,20 +138,25 @@ def _kept(
     inputs = storage.number * net.hidden * tokens / sizes.sequence_shards
     kept: Numbers = inputs * whole.total
     further = np.equal(stage, sizes.pipeline - 1) * module.next_token_layers
+    each = {
+        moe: layer_activations(
+            net,
+            moe,
+            sizes,
+            tokens,
+            seq,
+            flash=storage.fused_attention,
+            number=storage.number,
+            product_input=0.0 if frozen else storage.product_input,
+            without=storage.recompute_modules,
+        )
+        for moe in {None, net.moe}
+        if moe is not None or net.dense_layers
+    }
     counts = [(None, layers.dense - whole.dense), (net.moe, layers.expert - whole.expert)]
     for moe, count in (*counts, (net.moe, further)):
-        if moe is not None or net.dense_layers:
-            kept = kept + count * layer_activations(
-                net,
-                moe,
-                sizes,
-                tokens,
-                seq,
-                flash=storage.fused_attention,
-                number=storage.number,
-                product_input=0.0 if frozen else storage.product_input,
-                without=storage.recompute_modules,
-            )
+        if moe in each:
+            kept = kept + count * each[moe]
     return kept
 
 

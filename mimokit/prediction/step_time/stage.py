@@ -61,7 +61,7 @@ def layer_times(
     net = module.net
     tokens = inputs.sequences * inputs.seq / sizes.context
     visible = visible_tokens(net, inputs.seq)
-    kinds = [moe for moe in (None, net.moe) if moe is not None or net.dense_layers]
+    kinds = {moe for moe in (None, net.moe) if moe is not None or net.dense_layers}
     layers = [LayerInput(net, moe, sizes, tokens, visible, system) for moe in kinds]
     return {layer.moe is not None: layer_time(layer, trained=inputs.trained) for layer in layers}
 
