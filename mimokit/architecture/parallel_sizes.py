@@ -1,20 +1,20 @@
-"""Parallel sizes of one module, and the fields of a config that state them.
-
-Memory and time are written once, in terms that broadcast: a layout is one number per field, a
-search is one array per field.
-"""
+"""The fields of a config that state parallel sizes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
 from typing import Any
 
-import numpy as np
-
-from mimokit.axes import CONFIG_FIELDS, RANK_AXES, SIZE_FIELDS, Axis, Choice
-from mimokit.config import ModuleParallelismConfig
+from mimokit.axes import CONFIG_FIELDS, RANK_AXES, Axis, Choice
 from mimokit.config.parallelism import LEFT_OUT
-from mimokit.config.rules.facts import ModuleSizes, Numbers
+from mimokit.config.sizes import (
+    RECOMPUTE_FULL,
+    RECOMPUTE_NAMES,
+    RECOMPUTE_NONE,
+    RECOMPUTE_SELECTIVE,
+    Numbers,
+    ParallelSizes,
+    sizes_of,
+)
 
 __all__ = [
     "RECOMPUTE_FULL",
@@ -23,52 +23,8 @@ __all__ = [
     "RECOMPUTE_SELECTIVE",
     "Numbers",
     "ParallelSizes",
+    "sizes_of",
 ]
-
-RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL = 0, 1, 2
-RECOMPUTE_NAMES = ("none", "selective", "full")
-
-
-@dataclass(frozen=True)
-class ParallelSizes(ModuleSizes):
-    """How one module is sharded: the sizes that rules read, and how its states are stored.
-
-    Attributes:
-        distributed_optimizer: optimizer state is sharded over data and context ranks (ZeRO 1).
-        fully_sharded: weights and gradients too (FSDP, ZeRO 3).
-        reduces_behind: gradients are reduced behind the last backward pass, also where the training
-            stack would do so during it.
-    """
-
-    distributed_optimizer: Numbers = True
-    fully_sharded: Numbers = False
-    reduces_behind: Numbers = False
-
-    def size(self, axis: Axis | Choice) -> Numbers:
-        """Return the size along an axis, or the value of a choice."""
-        value: Numbers = getattr(self, SIZE_FIELDS[axis])
-        return value
-
-    @property
-    def expert_replicas(self) -> Numbers:
-        """Ranks that store equal experts, or parts of them."""
-        parts = self.expert * self.expert_tensor
-        return np.maximum(1, self.tensor * self.context * self.data // parts)
-
-    @property
-    def sequence_shards(self) -> Numbers:
-        """Shards along the sequence of what tensor parallelism does not shard."""
-        return np.where(self.sequence_parallel, self.tensor, 1)
-
-    def take(self, index: Any) -> ParallelSizes:
-        """Return the candidates at an index or a mask; scalars stay as they are."""
-        chosen = {
-            field.name: value[index]
-            for field in fields(self)
-            if isinstance(value := getattr(self, field.name), np.ndarray) and value.ndim
-        }
-        return replace(self, **chosen)
-
 
 _PLAIN = ParallelSizes()
 _LEFT_OUT = ParallelSizes(
@@ -88,21 +44,6 @@ _BEYOND_RANKS = (
 )
 
 _ENDS = ("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split")
-
-
-def sizes_of(module: ModuleParallelismConfig, replicas: int, micro_batch: Numbers) -> ParallelSizes:
-    """Return the sizes that a config gives a module, as predictions take them.
-
-    Args:
-        replicas: its data_parallel, which the config may leave unset.
-    """
-    stated = {
-        SIZE_FIELDS[choice]: module.in_runs(field) if field in LEFT_OUT else getattr(module, field)
-        for choice, field in CONFIG_FIELDS.items()
-    }
-    stated["recompute"] = RECOMPUTE_NAMES.index(stated["recompute"])
-    stated |= {"data": replicas, "micro_batch": micro_batch}
-    return ParallelSizes(**stated, reduces_behind=module.overlap_grad_reduce is False)
 
 
 def rank_fields(sizes: ParallelSizes) -> dict[str, int]:

@@ -37,7 +37,7 @@ class StageLayers:
 def stage_layers(
     layers: int, dense: int, sizes: ParallelSizes, stage: Numbers, extra: int = 0
 ) -> StageLayers:
-    """Return the layers of a stage, by `ModuleSizes.layers_per_chunk`.
+    """Return the layers of a stage, by `ParallelSizes.layers_per_chunk`.
 
     Dense layers of a mixture come first; with several chunks per stage they are in the first ones.
     """

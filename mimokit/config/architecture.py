@@ -210,21 +210,6 @@ class ModuleArchitecture(LayerArchitecture, NetworkSizes, NetworkMeanings):
         return 1
 
     @property
-    def has_biases(self) -> tuple[bool, bool, bool]:
-        """Whether query, key and value, the output of attention, and the feed-forward layer do."""
-        return self.qkv_bias, self.output_bias, self.ffn_bias
-
-    @property
-    def feed_forward_size(self) -> int:
-        """Width inside the feed-forward layer: ffn_hidden_size or 4 x hidden_size."""
-        return self.ffn
-
-    @property
-    def expert_size(self) -> int:
-        """Width inside an expert; 0 without experts."""
-        return 0 if self.num_moe_experts is None else self.expert_ffn
-
-    @property
     def positions(self) -> int:
         """Positions of one item in an encoder: the largest image, the longest recording or text."""
         patches = self.seq_length

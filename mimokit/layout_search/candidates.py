@@ -14,12 +14,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mimokit.architecture.modules import Module
-from mimokit.architecture.parallel_sizes import RECOMPUTE_SELECTIVE, ParallelSizes
+from mimokit.architecture.parallel_sizes import RECOMPUTE_SELECTIVE
 from mimokit.config.errors import Problem
-from mimokit.config.rules.facts import ModuleFacts, ModuleSizes, Numbers
+from mimokit.config.rules.facts import ModuleFacts
 from mimokit.config.rules.module_rules import CHUNKS, RULES, SizeRule, rounds_are_whole
 from mimokit.config.rules.pair_rules import PairRule
 from mimokit.config.rules.writing import tells
+from mimokit.config.sizes import Numbers, ParallelSizes
 from mimokit.layout_search.constraints import DIMENSIONS
 from mimokit.layout_search.space import Axes
 from mimokit.layout_search.task import SearchTask
@@ -33,7 +34,7 @@ MOST_LAYOUTS = 40_000_000
 _ROUNDS = "interleaved stages need micro-batches in multiples of the stages"
 
 
-def _rounds_hold(batch: Numbers, language: ModuleSizes, sizes: ModuleSizes) -> Numbers:
+def _rounds_hold(batch: Numbers, language: ParallelSizes, sizes: ParallelSizes) -> Numbers:
     count = batch // (language.data * language.micro_batch)
     return rounds_are_whole(count, sizes)
 

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from mimokit.config.rules.facts import ModuleSizes, PairFacts
+from mimokit.config.rules.facts import PairFacts
 from mimokit.config.rules.pair_rules import REPLICAS, SAME_STAGES, SAMPLES
 from mimokit.config.runtime import DeploymentMode
+from mimokit.config.sizes import ParallelSizes
 from mimokit.layout_search.blocks import Choices, pairs_of_others
 from mimokit.layout_search.candidates import ROUNDS_OF_ENCODER, SEARCH_RULES, Candidates
 from mimokit.layout_search.combinations import allowed
@@ -104,7 +105,7 @@ class Pairs:
         yield REFUSED, self._permitted(mode, language, language)[within]
         facts = PairFacts(mode, "", "", global_batch_size=self.task.workload.global_batch_size)
         own = language.sizes.take(flows.first)
-        others = [ModuleSizes(**dict(zip(_READ, sizes, strict=True))) for sizes, _ in kinds]
+        others = [ParallelSizes(**dict(zip(_READ, sizes, strict=True))) for sizes, _ in kinds]
         for sizes, (_, permitted) in zip(others, kinds, strict=True):
             yield REFUSED, np.full(every, permitted)
             for rule in (SAME_STAGES, REPLICAS, SAMPLES, ROUNDS_OF_ENCODER):

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mimokit.config.rules.facts import ModuleFacts, ModuleSizes, PairFacts
+from mimokit.config.rules.facts import ModuleFacts, PairFacts
 from mimokit.config.rules.module_rules import RULES, SizeRule
 from mimokit.config.rules.pair_rules import PAIR_RULES, PairRule
+from mimokit.config.sizes import ParallelSizes
 
 MODULES, SIZES_OF_EACH = 100, 1_000
 MODES = ("homogeneous", "colocated", "heterogeneous")
@@ -30,25 +31,25 @@ def even(items: int, ranks: int) -> bool:
     return len(set(hands)) == 1
 
 
-def heads_hold(f: ModuleFacts, s: ModuleSizes) -> bool:
+def heads_hold(f: ModuleFacts, s: ParallelSizes) -> bool:
     return even(f.heads, s.tensor)
 
 
-def key_heads_hold(f: ModuleFacts, s: ModuleSizes) -> bool:
+def key_heads_hold(f: ModuleFacts, s: ParallelSizes) -> bool:
     """Every rank has as many key heads, or every key head has as many ranks."""
     return even(f.kv_heads, s.tensor) or even(s.tensor, f.kv_heads)
 
 
-def context_holds(f: ModuleFacts, s: ModuleSizes) -> bool:
+def context_holds(f: ModuleFacts, s: ParallelSizes) -> bool:
     """A causal sequence is cut in 2 c pieces: rank r has the r-th from the front and the back."""
     return even(f.seq, 2 * s.context if f.is_language and s.context > 1 else s.context)
 
 
-def shards_hold(f: ModuleFacts, s: ModuleSizes) -> bool:
+def shards_hold(f: ModuleFacts, s: ParallelSizes) -> bool:
     return not f.is_language or not s.sequence_parallel or even(f.seq // s.context, s.tensor)
 
 
-def layers_hold(f: ModuleFacts, s: ModuleSizes) -> bool:
+def layers_hold(f: ModuleFacts, s: ParallelSizes) -> bool:
     """Layers alone, or with embedding and loss counted as layers; no more chunks than layers."""
     chunks = s.pipeline * s.virtual
     alone = even(f.layers, chunks)
@@ -57,7 +58,7 @@ def layers_hold(f: ModuleFacts, s: ModuleSizes) -> bool:
     return {None: alone or with_ends, False: alone, True: with_ends and not alone}[f.ends]
 
 
-def inner_layers_hold(f: ModuleFacts, s: ModuleSizes) -> bool:
+def inner_layers_hold(f: ModuleFacts, s: ParallelSizes) -> bool:
     """The first chunk of what is dealt, ends among it if layers alone do not come out even."""
     chunks, dealt = s.pipeline * s.virtual, ["layer"] * f.layers
     if not even(f.layers, chunks):
@@ -65,13 +66,13 @@ def inner_layers_hold(f: ModuleFacts, s: ModuleSizes) -> bool:
     return dealt[: -(-len(dealt) // chunks)].count("layer") >= f.inner_layers
 
 
-def experts_hold(f: ModuleFacts, s: ModuleSizes) -> bool:
+def experts_hold(f: ModuleFacts, s: ParallelSizes) -> bool:
     if f.experts == 0:
         return f.plans_experts or (s.expert, s.expert_tensor) == (1, 1)
     return even(f.experts, s.expert)
 
 
-BRUTE: dict[str, Callable[[ModuleFacts, ModuleSizes], bool]] = {
+BRUTE: dict[str, Callable[[ModuleFacts, ParallelSizes], bool]] = {
     "heads": heads_hold,
     "key heads": key_heads_hold,
     "value biases": lambda f, s: s.tensor <= f.kv_heads or even(f.value_biases, s.tensor),
@@ -95,11 +96,11 @@ BRUTE: dict[str, Callable[[ModuleFacts, ModuleSizes], bool]] = {
         and even(s.tensor * s.context * s.data // (s.expert * s.expert_tensor), s.instances)
     ),
 }
-Pair = Callable[[PairFacts, ModuleSizes, ModuleSizes], bool]
+Pair = Callable[[PairFacts, ParallelSizes, ParallelSizes], bool]
 
 
 def same(field: str) -> Pair:
-    def holds(f: PairFacts, s: ModuleSizes, other: ModuleSizes) -> bool:
+    def holds(f: PairFacts, s: ParallelSizes, other: ParallelSizes) -> bool:
         own, right = getattr(s, field), getattr(other, field)
         first_stage = f.in_first_stage and field in ("pipeline", "expert") and own == 1
         return f.mode != "homogeneous" or own == right or first_stage
@@ -152,11 +153,11 @@ def some_facts(rng: np.random.Generator) -> ModuleFacts:
     )
 
 
-def some_sizes(rng: np.random.Generator, count: int) -> ModuleSizes:
+def some_sizes(rng: np.random.Generator, count: int) -> ParallelSizes:
     def some(*values: int) -> NDArray[np.int64]:
         return rng.choice(values, count)
 
-    return ModuleSizes(
+    return ParallelSizes(
         tensor=some(1, 2, 3, 4, 6, 8, 14),
         pipeline=some(1, 1, 2, 3, 4, 6),
         virtual=some(1, 1, 2, 3),
@@ -170,12 +171,12 @@ def some_sizes(rng: np.random.Generator, count: int) -> ModuleSizes:
     )
 
 
-def rows(sizes: ModuleSizes) -> list[ModuleSizes]:
+def rows(sizes: ParallelSizes) -> list[ParallelSizes]:
     columns = {one.name: getattr(sizes, one.name) for one in fields(sizes)}
     count = len(sizes.tensor)
     lists = {n: np.broadcast_to(column, count).tolist() for n, column in columns.items()}
     return [
-        ModuleSizes(**dict(zip(lists, row, strict=True)))
+        ParallelSizes(**dict(zip(lists, row, strict=True)))
         for row in zip(*lists.values(), strict=True)
     ]
 
@@ -185,10 +186,10 @@ class Drawn(NamedTuple):
 
     facts: ModuleFacts
     between: PairFacts
-    sizes: ModuleSizes
-    other: ModuleSizes
-    alone: list[ModuleSizes]
-    others: list[ModuleSizes]
+    sizes: ParallelSizes
+    other: ParallelSizes
+    alone: list[ParallelSizes]
+    others: list[ParallelSizes]
 
 
 def drawn(count: int) -> Iterator[Drawn]:

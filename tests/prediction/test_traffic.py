@@ -108,7 +108,7 @@ def test_gradients_are_all_reduced_once_over_replicas() -> None:
     plan = mimokit.plan(config)
     found = found_in(traffic_of_plan(config, plan), "data")
     language = config.model.get_architecture("language_module")
-    hidden, ffn = language.hidden_size, language.feed_forward_size
+    hidden, ffn = language.hidden_size, language.ffn
     layer = 4 * hidden**2 + 4 * hidden + 2 * hidden * ffn + ffn + hidden + 4 * hidden
     parameters = language.num_layers * layer + 2 * language.vocab_size * hidden + 2 * hidden
     group = plan.modules["language_module"].groups("dp")[0]

@@ -109,8 +109,9 @@ def _layer(
     yield LayerCollective("reduce-scatter", Axis.TENSOR, net.hidden, around * cut)
     keys = net.kv_heads * (net.qk_dim + net.v_dim)
     kind: Kind = "all-gather" if way == "forward" else "reduce-scatter"
-    few = (sizes.tensor > net.kv_heads) * 1
-    yield LayerCollective(kind, Axis.TENSOR, net.heads * net.qk_dim + keys, few, projected=True)
+    few, wide = (sizes.tensor > net.kv_heads) * 1, net.heads * net.qk_dim + keys
+    if net.kv_heads < net.heads:
+        yield LayerCollective(kind, Axis.TENSOR, wide, few, projected=True)
     rings = (sizes.context > 1) * twice
     yield LayerCollective("ring", Axis.CONTEXT, keys / sizes.tensor * sizes.context, rings)
     if moe is not None:

@@ -150,7 +150,7 @@ _DERIVED: Mapping[str, Callable[[Part], object]] = {
     ),
     "projector.deepstack_layers": lambda part: part.network.inner_layers,
     _INNER: lambda part: part.adds,
-    "add_bias_linear (true)": lambda part: part.network.has_biases[-1],
+    "add_bias_linear (true)": lambda part: part.network.ffn_bias,
     "frozen (all)": lambda part: part.network.is_frozen,
     "frozen (layers)": lambda part: not part.trained,
     "sequence_parallel (several ranks)": lambda part: (

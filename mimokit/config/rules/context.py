@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from mimokit.config.graph import find_cycle, names_of
 from mimokit.config.parallelism import ModuleParallelismConfig
-from mimokit.config.rules.facts import ModuleSizes
+from mimokit.config.sizes import ParallelSizes, sizes_of
 from mimokit.config.world_size import ResolvedWorld, resolve
 
 if TYPE_CHECKING:
@@ -93,24 +93,15 @@ class ValidationContext:
         return self.samples_per_microbatch * self.data.num_microbatches
 
     @cached_property
-    def cuts(self) -> Mapping[str, ModuleSizes]:
+    def cuts(self) -> Mapping[str, ParallelSizes]:
         """Module -> its sizes as the rules of layouts read them; what is unknown is 0."""
         return {name: self._cut(module) for name, module in self.sizes.items()}
 
-    def _cut(self, module: ModuleParallelismConfig) -> ModuleSizes:
+    def _cut(self, module: ModuleParallelismConfig) -> ParallelSizes:
         replicas, samples = module.data_parallel or 0, self.samples_per_microbatch
-        return ModuleSizes(
-            tensor=module.tensor_parallel,
-            pipeline=module.pipeline_parallel,
-            virtual=module.in_runs("virtual_pipeline_model_parallel_size"),
-            context=module.context_parallel,
-            expert=module.expert_parallel,
-            expert_tensor=module.in_runs("expert_tensor_parallel"),
-            data=replicas,
-            # Where it would be below 1, the samples are too few.
-            micro_batch=max(1, samples // replicas) if replicas and samples else 0,
-            instances=module.in_runs("num_distributed_optimizer_instances"),
-            sequence_parallel=module.in_runs("sequence_parallel"),
+        # Where it would be below 1, the samples are too few.
+        return sizes_of(
+            module, replicas, max(1, samples // replicas) if replicas and samples else 0
         )
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What rules of layouts read: sizes and facts as plain numbers.
+"""What rules of layouts read next to sizes: facts as plain numbers.
 
 A fact that a reader does not know is 0, which everything divides. Replicas and samples that are not
 known yet are 0, too, and the rules that read them are silent.
@@ -6,83 +6,9 @@ known yet are 0, too, and the rules that read them are silent.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
-from numpy.typing import NDArray
-
-Numbers = float | NDArray[Any]
-"""A number, or an array of numbers that broadcasts against the others.
-
-The elements of an array are int64 (sizes), bool (flags) or float64 (bytes, seconds).
-"""
-
-
-@dataclass(frozen=True)
-class ModuleSizes:
-    """The sizes of one module that rules read.
-
-    Attributes:
-        tensor: ranks that share each layer (t).
-        pipeline: stages (p).
-        virtual: chunks of layers per stage (v); 1 for plain 1F1B.
-        context: ranks that share each sequence (c).
-        expert: ranks that share the experts (e), among the tensor x context x data ranks.
-        data: replicas (d).
-        micro_batch: samples per replica and micro-batch (b).
-        recompute: 0 none, 1 the attention core, 2 whole layers.
-        instances: replicas of the distributed optimizer's shards (optimizer instances).
-        sequence_parallel: what tensor parallelism leaves whole is cut along the sequence.
-        expert_tensor: ranks over which one expert is cut, among those ranks, too.
-    """
-
-    tensor: Numbers = 1
-    pipeline: Numbers = 1
-    virtual: Numbers = 1
-    context: Numbers = 1
-    expert: Numbers = 1
-    data: Numbers = 1
-    micro_batch: Numbers = 1
-    recompute: Numbers = 0
-    instances: Numbers = 1
-    sequence_parallel: Numbers = True
-    expert_tensor: Numbers = field(default=1, kw_only=True)
-
-    @property
-    def ranks(self) -> Numbers:
-        """Ranks of the module."""
-        return self.tensor * self.pipeline * self.context * self.data
-
-    @property
-    def ranks_per_replica(self) -> Numbers:
-        """Ranks of one data-parallel replica, all its pipeline stages together."""
-        return self.tensor * self.pipeline * self.context
-
-    @property
-    def ranks_per_stage(self) -> Numbers:
-        """Ranks of one pipeline stage, all its replicas together."""
-        return self.tensor * self.context * self.data
-
-    @property
-    def replicas(self) -> Numbers:
-        """Ranks that hold equal weights outside the experts: data x context."""
-        return self.data * self.context
-
-    @property
-    def chunks(self) -> Numbers:
-        """Chunks of layers over all stages."""
-        return self.pipeline * self.virtual
-
-    def layers_per_chunk(self, layers: int, extra: int = 0) -> tuple[Numbers, Numbers]:
-        """Return the layers of a chunk, and by how many the first one has fewer: 0 or 1.
-
-        Where the chunks do not divide the layers, embedding and loss count as layers (Megatron's
-        `account_for_embedding_in_pipeline_split` and `..._loss_...`), so that the first and last
-        chunk are shorter, and the chunks in between are rounded up; so do `extra` layers of the
-        last chunk that predict tokens further on.
-        """
-        embedding = (layers % self.chunks != 0) * 1
-        return -(-(layers + embedding * (2 + extra)) // self.chunks), embedding
+from mimokit.config.sizes import ParallelSizes
 
 
 @dataclass(frozen=True)
@@ -170,6 +96,6 @@ class PairFacts:
     global_batch_size: int = 0
 
 
-def unknown_sizes(sizes: ModuleSizes) -> set[str]:
+def unknown_sizes(sizes: ParallelSizes) -> set[str]:
     """Return the fields of one module that are not known yet."""
     return {field for field in ("data", "micro_batch") if getattr(sizes, field) == 0}

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from mimokit.config.errors import Problem
-from mimokit.config.rules.facts import ModuleFacts, ModuleSizes, Numbers, unknown_sizes
+from mimokit.config.rules.facts import ModuleFacts, unknown_sizes
 from mimokit.config.rules.writing import (
     NET,
     NO_MULTIPLE,
@@ -23,6 +23,7 @@ from mimokit.config.rules.writing import (
     tells,
     told,
 )
+from mimokit.config.sizes import Numbers, ParallelSizes
 
 CHUNKS = "virtual_pipeline_model_parallel_size"
 INSTANCES = "num_distributed_optimizer_instances"
@@ -43,17 +44,17 @@ class SizeRule:
     name: str
     reason: str
     reads: tuple[str, ...]
-    holds: Callable[[ModuleSizes, ModuleFacts], Numbers]
-    problem: Callable[[ModuleSizes, ModuleFacts], Problem]
+    holds: Callable[[ParallelSizes, ModuleFacts], Numbers]
+    problem: Callable[[ParallelSizes, ModuleFacts], Problem]
     unless: tuple[str, ...] = ()
 
 
-def _first_layers(sizes: ModuleSizes, facts: ModuleFacts) -> Numbers:
+def _first_layers(sizes: ParallelSizes, facts: ModuleFacts) -> Numbers:
     layers, fewer = sizes.layers_per_chunk(facts.layers, facts.extra)
     return layers - fewer
 
 
-def _inner_layers(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
+def _inner_layers(sizes: ParallelSizes, facts: ModuleFacts) -> Problem:
     if facts.layers < facts.inner_layers:
         return _TOO_FEW_LAYERS(sizes, facts)
     return _SHORT_FIRST_CHUNK(sizes, facts)
@@ -74,18 +75,18 @@ _SHORT_FIRST_CHUNK = tells(
 )
 
 
-def _pieces(sizes: ModuleSizes, facts: ModuleFacts) -> Numbers:
+def _pieces(sizes: ParallelSizes, facts: ModuleFacts) -> Numbers:
     """Pieces of a sequence: a causal one is dealt out in two per context-parallel rank."""
     return sizes.context * (1 + facts.is_language * (sizes.context > 1))
 
 
-def _shards_hold(sizes: ModuleSizes, facts: ModuleFacts) -> Numbers:
+def _shards_hold(sizes: ParallelSizes, facts: ModuleFacts) -> Numbers:
     """Only a language model's sequence has to divide: inputs of encoders are padded to fit."""
     tokens = facts.seq * facts.is_language // sizes.context
     return (tokens % sizes.tensor == 0) | (sizes.sequence_parallel == 0)
 
 
-def _shards(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
+def _shards(sizes: ParallelSizes, facts: ModuleFacts) -> Problem:
     what = (
         f", which does not divide the {facts.seq // sizes.context} tokens of a context-parallel "
         "rank, as sequence_parallel asks for; choose a divisor"
@@ -97,7 +98,7 @@ def _shards(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
     return tells("tensor_parallel", what, False, mends)(sizes, facts)
 
 
-def _layers_hold(sizes: ModuleSizes, facts: ModuleFacts) -> Numbers:
+def _layers_hold(sizes: ParallelSizes, facts: ModuleFacts) -> Numbers:
     """Layers alone divide, or layers with embedding and loss, and no chunk is without a layer."""
     chunks = sizes.chunks
     even = facts.layers % chunks == 0
@@ -107,7 +108,7 @@ def _layers_hold(sizes: ModuleSizes, facts: ModuleFacts) -> Numbers:
     return with_ends & (facts.layers % chunks != 0) if facts.ends else even | with_ends
 
 
-def _layers(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
+def _layers(sizes: ParallelSizes, facts: ModuleFacts) -> Problem:
     if facts.ends:
         return _layers_with_ends(sizes, facts)
     chunks = int(sizes.chunks)
@@ -124,7 +125,7 @@ def _layers(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
     return tells("num_layers", what, right)(sizes, facts)
 
 
-def _layers_with_ends(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
+def _layers_with_ends(sizes: ParallelSizes, facts: ModuleFacts) -> Problem:
     chunks, layers = sizes.chunks, facts.layers
     change = "change pipeline_parallel, or leave out both"
     if layers % chunks == 0:
@@ -147,13 +148,13 @@ def _layers_with_ends(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
     return tells(LOSS_END, f", but {why}.", None)(sizes, facts)
 
 
-def _experts_hold(sizes: ModuleSizes, facts: ModuleFacts) -> Numbers:
+def _experts_hold(sizes: ParallelSizes, facts: ModuleFacts) -> Numbers:
     if facts.experts or facts.plans_experts:
         return facts.experts % sizes.expert == 0
     return (sizes.expert == 1) & (sizes.expert_tensor == 1)
 
 
-def _experts(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
+def _experts(sizes: ParallelSizes, facts: ModuleFacts) -> Problem:
     if facts.experts:
         return no_multiple("num_moe_experts", "expert_parallel")(sizes, facts)
     field = "expert_tensor_parallel" if sizes.expert == 1 else "expert_parallel"
@@ -165,7 +166,7 @@ _STAGE_RANKS = (
 )
 
 
-def _stage_ranks(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
+def _stage_ranks(sizes: ParallelSizes, facts: ModuleFacts) -> Problem:
     if sizes.expert_tensor > 1:
         return tells(
             "expert_tensor_parallel",
@@ -178,7 +179,7 @@ def _stage_ranks(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
     )(sizes, facts)
 
 
-def rounds_are_whole(micro_batches: Numbers, sizes: ModuleSizes) -> Numbers:
+def rounds_are_whole(micro_batches: Numbers, sizes: ParallelSizes) -> Numbers:
     """Whether chunks take micro-batches in multiples of the stages, which Megatron-Core asks for.
 
     It is a condition of `forward_backward_pipelining_with_interleaving`; runs of mimokit take any
@@ -187,11 +188,11 @@ def rounds_are_whole(micro_batches: Numbers, sizes: ModuleSizes) -> Numbers:
     return (sizes.virtual == 1) | (micro_batches % sizes.pipeline == 0)
 
 
-def _expert_replicas(sizes: ModuleSizes) -> Numbers:
+def _expert_replicas(sizes: ParallelSizes) -> Numbers:
     return sizes.ranks_per_stage // (sizes.expert * sizes.expert_tensor)
 
 
-def _uneven_replicas(sizes: ModuleSizes, facts: ModuleFacts) -> tuple[Numbers, str]:
+def _uneven_replicas(sizes: ParallelSizes, facts: ModuleFacts) -> tuple[Numbers, str]:
     if sizes.replicas % sizes.instances:
         return sizes.replicas, "replicas (data x context parallel)"
     return _expert_replicas(sizes), "replicas of an expert"
@@ -400,7 +401,7 @@ RULES = (
 
 
 def broken_rules(
-    sizes: ModuleSizes, facts: ModuleFacts, rules: Sequence[SizeRule] = RULES
+    sizes: ParallelSizes, facts: ModuleFacts, rules: Sequence[SizeRule] = RULES
 ) -> Iterator[Problem]:
     """Yield one problem per rule that the sizes of one module break.
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from mimokit.axes import CONFIG_FIELDS, SIZE_FIELDS, Axis
 from mimokit.config.errors import Problem
 from mimokit.config.messages import NO_FIX, problem_at
-from mimokit.config.rules.facts import ModuleSizes, Numbers, PairFacts, unknown_sizes
+from mimokit.config.rules.facts import PairFacts, unknown_sizes
 from mimokit.config.rules.writing import size_path, tells
+from mimokit.config.sizes import Numbers, ParallelSizes
 
 
 @dataclass(frozen=True)
@@ -24,12 +25,12 @@ class PairRule:
     name: str
     reason: str
     reads: tuple[str, ...]
-    holds: Callable[[ModuleSizes, ModuleSizes, PairFacts], Numbers]
-    problem: Callable[[ModuleSizes, ModuleSizes, PairFacts], Problem]
+    holds: Callable[[ParallelSizes, ParallelSizes, PairFacts], Numbers]
+    problem: Callable[[ParallelSizes, ParallelSizes, PairFacts], Problem]
     unless: tuple[str, ...] = ()
 
 
-def shared_ranks_problem(name: str, sizes: ModuleSizes, world: int, why: str) -> Problem:
+def shared_ranks_problem(name: str, sizes: ParallelSizes, world: int, why: str) -> Problem:
     """Return the problem of a module on shared ranks that takes more or fewer than there are."""
     replicas, left = divmod(world, sizes.ranks_per_replica)
     fits = not left and replicas > 0
@@ -50,7 +51,7 @@ def shared_ranks_problem(name: str, sizes: ModuleSizes, world: int, why: str) ->
 def _same_size(axis: Axis) -> PairRule:
     field, config_field = SIZE_FIELDS[axis], CONFIG_FIELDS[axis]
 
-    def holds(sizes: ModuleSizes, other: ModuleSizes, facts: PairFacts) -> Numbers:
+    def holds(sizes: ParallelSizes, other: ParallelSizes, facts: PairFacts) -> Numbers:
         left: Numbers = getattr(sizes, field)
         right: Numbers = getattr(other, field)
         if facts.mode != "homogeneous":
@@ -73,7 +74,7 @@ def _same_size(axis: Axis) -> PairRule:
     )
 
 
-def _fitting(sizes: ModuleSizes, other: ModuleSizes) -> int:
+def _fitting(sizes: ParallelSizes, other: ParallelSizes) -> int:
     """Return the smallest number of samples per replica of another that replicas can share."""
     step = int(sizes.data) // math.gcd(int(sizes.data), int(other.data))
     return math.ceil(float(other.micro_batch) / step) * step
@@ -170,7 +171,10 @@ PAIR_RULES = (
 
 
 def broken_pair_rules(
-    sizes: ModuleSizes, other: ModuleSizes, facts: PairFacts, rules: Sequence[PairRule] = PAIR_RULES
+    sizes: ParallelSizes,
+    other: ParallelSizes,
+    facts: PairFacts,
+    rules: Sequence[PairRule] = PAIR_RULES,
 ) -> Iterator[Problem]:
     """Yield one problem per rule that one module next to another breaks.
 

@@ -27,5 +27,5 @@ def most_inner_layers(context: ValidationContext) -> int:
 
 def _column_widths(stated: ProjectorArchitecture, taking: ModuleArchitecture) -> list[int]:
     inside = stated.hidden_sizes
-    inside = [taking.feed_forward_size] if inside is None else inside
+    inside = [taking.ffn] if inside is None else inside
     return [*inside, taking.hidden_size][::2]

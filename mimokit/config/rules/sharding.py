@@ -9,7 +9,7 @@ from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.errors import Problem
 from mimokit.config.parallelism import ModuleParallelismConfig
 from mimokit.config.rules.context import ValidationContext
-from mimokit.config.rules.facts import ModuleFacts, ModuleSizes, PairFacts
+from mimokit.config.rules.facts import ModuleFacts, PairFacts
 from mimokit.config.rules.module_rules import broken_rules
 from mimokit.config.rules.pair_rules import (
     PAIR_RULES,
@@ -21,6 +21,7 @@ from mimokit.config.rules.pair_rules import (
 from mimokit.config.rules.projectors import most_inner_layers, widths_on_ranks
 from mimokit.config.rules.rule import ConfigRule, Subject, problems_in
 from mimokit.config.rules.writing import SIZES
+from mimokit.config.sizes import ParallelSizes
 
 OF_LANGUAGE_WHERE_HOMOGENEOUS = (
     "expert_tensor_parallel",
@@ -51,7 +52,7 @@ def sharding_problems(context: ValidationContext) -> Iterator[Problem]:
         sizes, facts = context.cuts[name], _facts_of(context, name, module)
         if _lies_in_first_stage(context, name):
             around = context.model.llm_module_name
-            shards = context.cuts.get(around, ModuleSizes()).sequence_parallel
+            shards = context.cuts.get(around, ParallelSizes()).sequence_parallel
             sizes = replace(sizes, pipeline=1, virtual=1, expert=1, expert_tensor=1)
             sizes, facts = replace(sizes, sequence_parallel=shards), replace(facts, sized_by=around)
         yield from broken_rules(sizes, facts)
@@ -113,23 +114,23 @@ def _with_network(
     follows = network.ffn_hidden_size is None and heads % module.tensor_parallel  # from the heads
     padded = network.vocabulary_multiple is not None
     kv_heads = 0 if heads % groups else heads if network.multi_latent_attention else groups
-    only_values = network.add_key_bias is False and network.has_biases[0]
+    only_values = network.qkv_bias and not network.key_bias
     one_end = any(split) and not all(split)  # which another rule rejects
     return replace(
         facts,
         heads=heads,
         kv_heads=kv_heads,
-        ffn=network.feed_forward_size if network.dense_layers and not follows else 0,
-        shared_ffn=network.moe_shared_expert_intermediate_size or 0,
+        ffn=network.ffn if network.dense_layers and not follows else 0,
+        shared_ffn=network.shared_ffn,
         value_biases=kv_heads * network.head_dim if only_values else 0,
         vocab=network.vocab_size if facts.is_language and not padded else facts.vocab,
         layers=0 if one_end else network.num_layers,
         inner_layers=0 if one_end else facts.inner_layers,
-        extra=network.mtp_num_layers or 0,
+        extra=network.next_token_layers,
         ends=all(split),
-        experts=network.num_moe_experts or 0,
-        expert_ffn=network.expert_size,
-        expert_biases=network.num_moe_experts is not None and network.has_biases[-1],
+        experts=network.experts,
+        expert_ffn=network.expert_ffn if network.experts else 0,
+        expert_biases=network.experts > 0 and network.ffn_bias,
         plans_experts=False,
     )
 

@@ -29,7 +29,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any, unknown_name
-from mimokit.config.rules.facts import Numbers
+from mimokit.config.sizes import Numbers
 from mimokit.config.yaml_file import read_yaml
 
 OUT_OF_BOUNDS = "out_of_bounds"
