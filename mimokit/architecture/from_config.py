@@ -111,8 +111,10 @@ def decoder_head(
 ) -> DecoderHead | EncoderBranch:
     """Return a decoder behind the language model of a config, of text or of items."""
     if size.modality != "text":
-        rows = replace(_row_encoder(name, size.over_rows), inputs=language.hidden_size)
-        return EncoderBranch(name, rows, Projector((size.hidden_size, row_features(size))))
+        rows = _encoder(name, size.over_rows)
+        assert isinstance(rows, RowEncoder)
+        projector = Projector((size.hidden_size, row_features(size)))
+        return EncoderBranch(name, replace(rows, inputs=language.hidden_size), projector)
     net = net_of_config(size, causal=True)
     return DecoderHead(name, net, size.vocab_size, language.hidden_size, _positions(size))
 
@@ -159,11 +161,17 @@ def branch_of_config(
 
 
 def _encoder(name: str, size: ModuleArchitecture) -> Encoder:
+    if size.modality == "vision":
+        return _vision_encoder(name, size)
+    net = net_of_config(size, causal=size.modality == "text")
+    learned = size.has_learned_positions(by_default=True)
+    table = size.max_position_embeddings if learned else 0
     if size.modality == "audio":
-        return _audio_encoder(name, size)
-    if size.modality == "rows":
-        return _row_encoder(name, size)
-    return _text_head(name, size) if size.modality == "text" else _vision_encoder(name, size)
+        geometry = audio_geometry(size)
+        return AudioEncoder(name, net, geometry.mel_bins, geometry.positions, table)
+    if size.modality == "text":
+        return TextEncoder(name, net, size.vocab_size, size.seq_length, table)
+    return RowEncoder(name, net, size.seq_length, table)
 
 
 def _projector(size: ModuleArchitecture, inward: int, receiver: ModuleArchitecture) -> Projector:
@@ -198,26 +206,6 @@ def _vision_encoder(name: str, size: ModuleArchitecture) -> VisionEncoder:
         positions=table if learned else 0,
         interpolated=interpolated,
     )
-
-
-def _audio_encoder(name: str, size: ModuleArchitecture) -> AudioEncoder:
-    geometry = audio_geometry(size)
-    net = net_of_config(size, causal=False)
-    return AudioEncoder(name, net, geometry.mel_bins, geometry.positions, _table(size))
-
-
-def _row_encoder(name: str, size: ModuleArchitecture) -> RowEncoder:
-    net = net_of_config(size, causal=False)
-    return RowEncoder(name, net, size.seq_length, _table(size))
-
-
-def _text_head(name: str, size: ModuleArchitecture) -> TextEncoder:
-    net = net_of_config(size, causal=True)
-    return TextEncoder(name, net, size.vocab_size, size.seq_length, _table(size))
-
-
-def _table(size: ModuleArchitecture) -> int | None:
-    return size.max_position_embeddings if size.has_learned_positions(by_default=True) else 0
 
 
 def language_network(
@@ -267,20 +255,14 @@ def encoder_network(branch: EncoderBranch, receiver: Transformer) -> dict[str, A
 def lone_encoder_network(encoder: Encoder) -> dict[str, Any]:
     """Return the fields of an encoder's `ModuleArchitecture`, its projector aside."""
     network = {**_shortened(_layers(encoder.net)), "vocab_size": 0}
+    if isinstance(encoder, VisionEncoder):
+        return network | _vision(encoder)
+    network |= {"seq_length": encoder.positions, **_stated_table(encoder.table)}
     if isinstance(encoder, AudioEncoder):
-        of_sound = {"seq_length": encoder.positions, "mel_bins": encoder.mel_bins}
-        return {**network, **of_sound, **_stated_table(encoder.table)}
-    if isinstance(encoder, RowEncoder):
-        of_rows = {"seq_length": encoder.positions, "modal_type": "rows"}
-        return {**network, **of_rows, **_stated_table(encoder.table)}
+        return network | {"mel_bins": encoder.mel_bins}
     if isinstance(encoder, TextEncoder):
-        of_text = {
-            "seq_length": encoder.positions,
-            "vocab_size": encoder.vocab,
-            "modal_type": "text",
-        }
-        return {**network, **of_text, **_stated_table(encoder.table)}
-    return {**network, **_vision(encoder)}
+        return network | {"vocab_size": encoder.vocab, "modal_type": "text"}
+    return network | {"modal_type": "rows"}
 
 
 def _stated_table(table: int | None) -> dict[str, Any]:
