@@ -24,7 +24,7 @@ from mimokit.cluster import EngineCluster
 from mimokit.config import ExperimentConfig, StrategyConfig
 from mimokit.engine.checkpoints.files import read_whole, sync, write_files
 from mimokit.experiment import resume_check, train
-from mimokit.planning.checkpoint_files import differences
+from mimokit.planning.checkpoint_files import changed_files
 from mimokit.planning.checkpoints import Checkpoint, DataPosition, file_of_rank
 from mimokit.samples import StepSample
 from tests.engine.checkpoints.test_killed import kill_while_saving
@@ -92,7 +92,7 @@ def _per_gigabyte() -> Iterator[dict[str, Any]]:
         measures: dict[str, Callable[[], object]] = {
             "save": lambda: write_files(folder, 0, [blocks]),
             "save by torch.save": saved_by_torch,
-            "compare with what was saved": lambda: differences(whole, files),
+            "compare with what was saved": lambda: changed_files(whole, files),
             "load": lambda: read_whole(whole, state),
             "load by torch.load": lambda: torch.load(plain, weights_only=True),
         }

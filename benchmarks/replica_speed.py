@@ -43,14 +43,14 @@ def config_of(data_parallel: int) -> ExperimentConfig:
 def seconds_per_step(plan: LayoutPlan, config: ExperimentConfig) -> tuple[float, float]:
     """Return seconds and CPU seconds of a step on this rank, samples included."""
     from mimokit import cluster
-    from mimokit.engine.calibration import step_times
+    from mimokit.engine.calibration import median_step_seconds
     from mimokit.engine.replicas import replica_world
 
     def emit(sample: Sample) -> None:
         cluster.emit(to_wire(sample))
 
     with replica_world(plan) as (own, peers):
-        return step_times(own, config, emit, WARMUP, peers)
+        return median_step_seconds(own, config, emit, WARMUP, peers)
 
 
 def rows() -> list[dict[str, Any]]:

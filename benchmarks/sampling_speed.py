@@ -44,7 +44,7 @@ def rows() -> list[dict[str, Any]]:
 def _rank(group: Any, how: dict[str, Any]) -> dict[str, Any]:
     import torch
 
-    from mimokit.extras.generation.network.exchange import counting_traffic, gathered
+    from mimokit.extras.generation.network.exchange import all_gathered, counting_traffic
     from mimokit.extras.generation.network.sampling import sample
 
     generator = torch.Generator().manual_seed(group.rank())
@@ -54,7 +54,7 @@ def _rank(group: Any, how: dict[str, Any]) -> dict[str, Any]:
         sample(shard, group, seed=1, **how)
 
     def whole() -> None:
-        sample(gathered(shard, group).movedim(0, 1).flatten(1), None, seed=1, **how)
+        sample(all_gathered(shard, group).movedim(0, 1).flatten(1), None, seed=1, **how)
 
     with counting_traffic() as mine:
         sharded()

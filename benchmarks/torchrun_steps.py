@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from mimokit.experiment.prepare import prepared
+from mimokit.experiment.prepare import finalized_copy
 from mimokit.planning import plan_layout
 from mimokit.samples import Sample, StepSample
 
@@ -33,7 +33,7 @@ def main(file: str) -> None:
     """Train the layout of a config."""
     from mimokit.engine.training.loop import train_on_rank
 
-    config = prepared(file, int(os.environ["WORLD_SIZE"]))
+    config = finalized_copy(file, int(os.environ["WORLD_SIZE"]))
     times: list[float] = []
 
     def keep(sample: Sample) -> None:

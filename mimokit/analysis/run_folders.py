@@ -73,11 +73,11 @@ def read_run(directory: str | Path) -> RunTables:
     return RunTables(
         directory=folder,
         info=read_object(folder / RunFile.INFO),
-        metrics=read_whole(metrics_file, NEEDED_STEP_COLUMNS, ()),
-        metrics_by_rank=read_whole(
+        metrics=read_sound_table(metrics_file, NEEDED_STEP_COLUMNS, ()),
+        metrics_by_rank=read_sound_table(
             folder / RunFile.METRICS_BY_RANK, ("rank", *NEEDED_STEP_COLUMNS), STEP_COLUMNS
         ),
-        evaluations=read_whole(
+        evaluations=read_sound_table(
             folder / RunFile.EVALUATIONS, NEEDED_EVALUATION_COLUMNS, EVALUATION_COLUMNS
         ),
     )
@@ -96,7 +96,7 @@ def read_object(file: Path) -> Mapping[str, Any]:
     return content
 
 
-def read_whole(
+def read_sound_table(
     file: Path,
     needed: Sequence[str],
     columns: Sequence[str],

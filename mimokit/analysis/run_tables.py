@@ -74,7 +74,7 @@ def read_by_rank(
     """Read `metrics_by_rank.csv` of all runs: rows per rank, rows per rank and module."""
     with ThreadPoolExecutor(THREADS) as pool:
         parts = list(pool.map(_by_rank, folders, folders.values()))
-    steps = stacked({run: part[0].table for run, part in zip(folders, parts, strict=True)})
+    steps = concatenated({run: part[0].table for run, part in zip(folders, parts, strict=True)})
     names = list(dict.fromkeys(module for part in parts for module in part[1]))
     pieces = [
         (run, names.index(module), table)
@@ -135,10 +135,10 @@ def read_events(folders: Mapping[str, Path]) -> tuple[pd.DataFrame, tuple[RunPro
                 tables[run] = read_trace(file)
             except TraceFileError as error:
                 problems.append(RunProblem(file, run, str(error)))
-    return stacked(tables, TRACE_COLUMNS, list(folders)), tuple(problems)
+    return concatenated(tables, TRACE_COLUMNS, list(folders)), tuple(problems)
 
 
-def stacked(
+def concatenated(
     tables: Mapping[str, pd.DataFrame], first: Sequence[str] = (), runs: Sequence[str] | None = None
 ) -> pd.DataFrame:
     """Return tables below each other, with the name of the run as a categorical first column.

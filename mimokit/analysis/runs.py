@@ -261,7 +261,9 @@ def _read(name: str, folder: Path) -> tuple[RunTable, RunTable, tuple[RunProblem
 
 
 def _stacked(folders: Mapping[str, Path], parts: Sequence[RunTable]) -> pd.DataFrame:
-    return run_tables.stacked({name: part.table for name, part in zip(folders, parts, strict=True)})
+    return run_tables.concatenated(
+        {name: part.table for name, part in zip(folders, parts, strict=True)}
+    )
 
 
 def _of_runs(table: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:

@@ -232,9 +232,9 @@ def _engines_for(experiments: Sequence[Experiment]) -> int:
 def _runnable(file: str) -> ExperimentConfig:
     from mimokit.config import check_runnable
     from mimokit.config.user_code import checked_code
-    from mimokit.experiment.prepare import prepared
+    from mimokit.experiment.prepare import finalized_copy
 
-    config = prepared(file)
+    config = finalized_copy(file)
     check_runnable(config)
     checked_code(config)
     return config

@@ -272,9 +272,9 @@ def calibrate_rank(precision: str | None) -> RankMeasurements:
 
 def calibrate_steps(plan: LayoutPlan, config: ExperimentConfig, warmup: int) -> tuple[float, float]:
     """Train on this rank; return the seconds and CPU seconds of a step."""
-    from mimokit.engine.calibration import step_times
+    from mimokit.engine.calibration import median_step_seconds
 
-    return step_times(plan, config, _send, warmup)
+    return median_step_seconds(plan, config, _send, warmup)
 
 
 def open_stepper(

@@ -16,13 +16,13 @@ from mimokit.experiment.checkpoints import check_resumable
 from mimokit.experiment.results.loggers import make_loggers
 from mimokit.planning.layout import check_plannable
 from mimokit.planning.types import LayoutPlan
-from mimokit.planning.weights.modules import check_saving, check_weights
+from mimokit.planning.weights.modules import check_saving, check_weight_files
 from mimokit.units import counted
 
 Config: TypeAlias = "ExperimentConfig | str | os.PathLike[str]"
 
 
-def prepared(config: Config, world_size: int | None = None) -> ExperimentConfig:
+def finalized_copy(config: Config, world_size: int | None = None) -> ExperimentConfig:
     """Load a config if given a path, and return a finalized copy.
 
     Args:
@@ -37,7 +37,7 @@ def prepared(config: Config, world_size: int | None = None) -> ExperimentConfig:
         config = load_experiment_config(config, world_size=world_size)
     config = config.model_copy(deep=True)
     config.finalize(world_size)
-    check_weights(config.model)
+    check_weight_files(config.model)
     check_plannable(config)
     return config
 

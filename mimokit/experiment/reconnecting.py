@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mimokit.config_files import config_from_mapping
-from mimokit.experiment.prepare import prepared
+from mimokit.experiment.prepare import finalized_copy
 from mimokit.experiment.restarts import BEGUN_AGAIN
 from mimokit.experiment.results.folder import Folder, unwritable
 from mimokit.experiment.results.info import RunSetting
@@ -42,7 +42,7 @@ def reconnect(cluster: EngineCluster) -> TrainingRun:
             f"the last run of the cluster {cluster.name!r} is {last}, which does not train: "
             "EngineCluster.last_run has it"
         )
-    config = prepared(config_from_mapping(note["config"]))
+    config = finalized_copy(config_from_mapping(note["config"]))
     plan = plan_layout(config)
     directory = Path(note["directory"])
     folder = Folder.claim(directory)

@@ -21,7 +21,7 @@ from mimokit.config import ExperimentConfig, check_runnable
 from mimokit.config.runtime import PRECISION_OF_RUNS, CheckpointConfig
 from mimokit.config.user_code import UserCode, checked_code
 from mimokit.experiment import on_rank
-from mimokit.experiment.prepare import Config, check_room, check_trainable, prepared
+from mimokit.experiment.prepare import Config, check_room, check_trainable, finalized_copy
 from mimokit.experiment.reference import for_verification
 from mimokit.experiment.resume_report import ResumeReport
 from mimokit.experiment.verification import TOLERANCE
@@ -76,9 +76,9 @@ def resume_check(
         ConfigError: a config is wrong or cannot run, or they are of different models or data.
         RankError: a rank fails.
     """
-    ready = prepared(config)
+    ready = finalized_copy(config)
     saved = for_verification(ready)
-    resumed = saved if into is None else for_verification(prepared(into))
+    resumed = saved if into is None else for_verification(finalized_copy(into))
     for layout in (saved, resumed):
         check_runnable(_changed(layout, checkpoint=CheckpointConfig()))
         check_room(layout, len(cluster))

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from mimokit.cluster import EngineCluster
 from mimokit.config import ConfigError, ExperimentConfig, Problem, check_runnable
 from mimokit.config.user_code import ForwardStep, OwnLoss, OwnModule, checked_code
-from mimokit.experiment.prepare import Config, prepared
+from mimokit.experiment.prepare import Config, finalized_copy
 from mimokit.experiment.snapshot import StepSnapshot, snapshot_of, state_table
 from mimokit.experiment.stepping.findings import Piece
 from mimokit.experiment.stepping.ranks import RankSessions, StepperError
@@ -89,7 +89,7 @@ class Stepper(StepMoves):
         """
         if keep < 1:
             raise ValueError(f"keep is {keep}; at least one tick must be kept")
-        self.config = prepared(config)
+        self.config = finalized_copy(config)
         check_runnable(self.config)
         _reject_replicas(self.config)
         code = checked_code(self.config, modules, loss_func, forward_step, data)

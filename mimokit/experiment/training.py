@@ -21,7 +21,13 @@ from mimokit.experiment import on_rank
 from mimokit.experiment.background import BackgroundRun
 from mimokit.experiment.checkpoints import check_restarts, resumed
 from mimokit.experiment.health.report import HealthRecord, RunHealth
-from mimokit.experiment.prepare import Config, check_room, check_trainable, prepared, with_hosts
+from mimokit.experiment.prepare import (
+    Config,
+    check_room,
+    check_trainable,
+    finalized_copy,
+    with_hosts,
+)
 from mimokit.experiment.restarts import Restart, RestartedRun, RunOnRanks, Supervised, damage_in
 from mimokit.experiment.results.folder import Folder, new_run_folder, unwritable
 from mimokit.experiment.results.info import RunSetting
@@ -206,7 +212,7 @@ def train(
             is no checkpoint to resume.
         ValueError: the cluster has too few engines.
     """
-    ready = _with_checkpoints(prepared(config), checkpoints, resume, from_step, modules or ())
+    ready = _with_checkpoints(finalized_copy(config), checkpoints, resume, from_step, modules or ())
     check_trainable(ready, modules or ())
     check_restarts(ready, restarts)
     check_room(ready, len(cluster))

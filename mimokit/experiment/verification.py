@@ -16,7 +16,7 @@ from mimokit.config import (
 )
 from mimokit.config.user_code import ForwardStep, OwnLoss, OwnModule, UserCode, checked_code
 from mimokit.experiment import on_rank
-from mimokit.experiment.prepare import Config, check_room, prepared, with_hosts
+from mimokit.experiment.prepare import Config, check_room, finalized_copy, with_hosts
 from mimokit.experiment.reference import (
     decoder_networks,
     for_verification,
@@ -87,7 +87,7 @@ class Oracle:
         forward_step: ForwardStep | None = None,
     ) -> bool:
         """Whether a layout has the same model, global batches, runtime settings and data."""
-        layout = for_verification(prepared(config))
+        layout = for_verification(finalized_copy(config))
         return self._is_for(layout, checked_code(layout, modules, loss_func, forward_step, data))
 
     def _is_for(self, layout: ExperimentConfig, code: UserCode) -> bool:
@@ -121,7 +121,7 @@ def compute_oracle(
         ConfigError: the config is wrong or cannot run.
         RankError: training fails.
     """
-    layout = for_verification(prepared(config))
+    layout = for_verification(finalized_copy(config))
     check_runnable(layout)
     code = checked_code(layout, modules, loss_func, forward_step, data)
     return _computed(cluster, layout, steps, code)
@@ -169,7 +169,7 @@ def verify(
         RankError: a rank fails.
         ValueError: the oracle is of another model, batch or data, or has too few steps.
     """
-    layout = for_verification(prepared(config))
+    layout = for_verification(finalized_copy(config))
     check_runnable(layout)
     check_room(layout, len(cluster))
     code = checked_code(layout, modules, loss_func, forward_step, data)

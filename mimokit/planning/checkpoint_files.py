@@ -63,7 +63,7 @@ def check_all_files(checkpoint: Checkpoint) -> None:
     """Reject files of replicas with other bytes than were saved; reads all of them."""
     for folder in sorted({name.rpartition("/")[0] for name in checkpoint.files} - {""}):
         check_save(read_checkpoint(checkpoint.directory / folder), checkpoint)
-    refuse_differences(checkpoint, differences(checkpoint, checkpoint.files))
+    refuse_differences(checkpoint, changed_files(checkpoint, checkpoint.files))
 
 
 def check_save(replica: Checkpoint, whole: Checkpoint) -> None:
@@ -80,7 +80,7 @@ def refuse_differences(checkpoint: Checkpoint, different: list[str]) -> None:
         )
 
 
-def differences(checkpoint: Checkpoint, names: Iterable[str]) -> list[str]:
+def changed_files(checkpoint: Checkpoint, names: Iterable[str]) -> list[str]:
     """Return of each file that is not what was saved its name and why, as part of a sentence."""
     reasons = {name: _difference(checkpoint, name) for name in names}
     return [f"{name} {why}" for name, why in reasons.items() if why]

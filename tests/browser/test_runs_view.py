@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from mimokit.analysis import Runs, compare, load_runs
 from mimokit.charts.runs_view.content import runs_content
-from mimokit.charts.runs_view.page import runs_view, saved_runs, state_of
+from mimokit.charts.runs_view.page import runs_view, saved_runs, view_state
 from mimokit_widgets.notebooks.page import external_references, to_page
 from tests.analysis.planted_runs import Planted, write_run, write_trace_of_forwards
 from tests.browser.network import NetworkGuard
@@ -209,7 +209,7 @@ def test_many_runs_are_drawn_as_few_are(
             },
             tables=content.tables * copies,
         )
-        state = state_of(many) | {"shown": [run["name"] for run in described]}
+        state = view_state(many) | {"shown": [run["name"] for run in described]}
         file = tmp_path / "many.html"
         file.write_text(PAGE + saved_runs(state), encoding="utf-8")
         page = chromium.new_page(viewport={"width": 1200, "height": 900}, device_scale_factor=ratio)

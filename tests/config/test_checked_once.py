@@ -169,8 +169,8 @@ def test_no_rule_reads_what_a_check_ignores() -> None:
 def test_without_the_record_a_file_is_checked_again(
     file: Path, counts: Counts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mimokit.experiment.prepare import prepared
+    from mimokit.experiment.prepare import finalized_copy
 
     monkeypatch.setattr(ExperimentConfig, "has_passed", lambda *_: False)
-    mimokit.plan(prepared(file))
+    mimokit.plan(finalized_copy(file))
     assert counts["all"] == 3

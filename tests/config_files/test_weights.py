@@ -16,9 +16,9 @@ from mimokit.architecture.tokens import tokens_per_item
 from mimokit.cli.main import app
 from mimokit.config import ConfigError, ProjectorArchitecture
 from mimokit.config_files import config_from_mapping
-from mimokit.experiment.prepare import prepared
+from mimokit.experiment.prepare import finalized_copy
 from mimokit.planning.weights import read_directory
-from mimokit.planning.weights.modules import check_saving, check_weights, module_planner
+from mimokit.planning.weights.modules import check_saving, check_weight_files, module_planner
 from tests.hugging_face_weights import checkpoint
 from tests.layouts_weights import weights_config, weights_mapping
 from tests.llava import llava_config
@@ -63,7 +63,7 @@ def test_fields_that_contradict_the_checkpoint(
     content = _mapping()
     content["model"]["module_architectures"][module][field] = value
     with pytest.raises(ConfigError, match=named):
-        prepared(config_from_mapping(content))
+        finalized_copy(config_from_mapping(content))
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_files_without_the_tensors_of_a_module_are_rejected_before_engines_start
     content["model"]["module_architectures"][LANGUAGE]["weights"] = str(directory)
     file = tmp_path / "run.yaml"
     file.write_text(json.dumps(content))
-    prepared(file)
+    finalized_copy(file)
     do(directory)
     done = CliRunner().invoke(app, ["run", str(file)])
     assert done.exit_code == 2
@@ -187,7 +187,7 @@ def test_a_tower_in_a_llava_ends_where_its_features_are_taken(
     assert images.projector == ProjectorArchitecture(hidden_sizes=[32])
     images.num_layers = 4
     with pytest.raises(ConfigError, match=f"num_layers is 4, but its weights in .* have {layers}"):
-        prepared(config)
+        finalized_copy(config)
 
 
 def test_a_prefix_chooses_between_two_models(tmp_path: Path) -> None:
@@ -217,19 +217,19 @@ def test_a_tower_of_qwen_takes_images_of_any_size() -> None:
     assert (images.image_size, images.seq_length, images.temporal_patch_size) == (24, 36, 2)
     assert (images.position_embedding_type, images.max_position_embeddings) == ("interpolated", 9)
     assert images.inner_layers == (1, 3)
-    check_weights(config.model)
+    check_weight_files(config.model)
     images.merge_size = 1
     with pytest.raises(ConfigError, match=r"merge_size is 1, but its weights in .* have 2"):
-        check_weights(config.model)
+        check_weight_files(config.model)
 
 
 def test_layers_of_further_tokens_are_those_of_the_weights_or_left_out() -> None:
     config = mimo_config(ONE)
     network = config.model.get_architecture(LANGUAGE)
     assert network.mtp_num_layers == 2
-    check_weights(config.model)
+    check_weight_files(config.model)
     network.mtp_num_layers = 0
-    check_weights(config.model)
+    check_weight_files(config.model)
     weights = read_directory(str(network.weights))
     planner = module_planner(
         weights, network, language=True, tensor_parallel=1, pipeline_parallel=1
@@ -238,10 +238,10 @@ def test_layers_of_further_tokens_are_those_of_the_weights_or_left_out() -> None
     assert not any(name.startswith("mtp.") for name in planner.rank(0).parameters)
     network.mtp_num_layers = 1
     with pytest.raises(ConfigError, match=r"mtp_num_layers is 1, but its weights in .* have 2;"):
-        check_weights(config.model)
+        check_weight_files(config.model)
     network.weights = str(checkpoint("mixtral"))
     with pytest.raises(ConfigError, match=r"mtp_num_layers is 1, but its weights in .* have 0;"):
-        check_weights(config.model)
+        check_weight_files(config.model)
 
 
 def test_a_pooling_head_that_weights_do_not_have_is_said() -> None:
@@ -249,7 +249,7 @@ def test_a_pooling_head_that_weights_do_not_have_is_said() -> None:
     mapping["model"]["module_architectures"]["images"]["pooling_head"] = True
     config = config_from_mapping(mapping)
     with pytest.raises(ConfigError, match="but its weights have no pooling head; leave it out"):
-        check_weights(config.model)
+        check_weight_files(config.model)
 
 
 def test_what_cannot_be_saved_at_the_end_is_said_before(tmp_path: Path) -> None:

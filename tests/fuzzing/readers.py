@@ -22,7 +22,7 @@ from mimokit.engine.checkpoints.files import read_whole, write_files
 from mimokit.experiment.checkpoints import list_checkpoints
 from mimokit.experiment.sweeps.folder import read_sweep
 from mimokit.interop import from_megatron_arguments
-from mimokit.planning.checkpoint_files import differences, save_id
+from mimokit.planning.checkpoint_files import changed_files, save_id
 from mimokit.planning.checkpoints import (
     MARKER,
     Checkpoint,
@@ -235,7 +235,7 @@ def _checkpoint(random: Random, folder: Path) -> None:
     check_same_data(checkpoint, DataPosition("digits", 100, 1, 8, 4))
     check_same_model(checkpoint, {"images/layer": (2, 3)})
     # Most mutants have other bytes than were saved: they are read on, as some would by chance.
-    assert all(len(text) < LONGEST for text in differences(checkpoint, checkpoint.files))
+    assert all(len(text) < LONGEST for text in changed_files(checkpoint, checkpoint.files))
     read_whole(checkpoint, checkpoint.shapes)
 
 

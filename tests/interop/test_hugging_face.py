@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from mimokit.cli.main import app
 from mimokit.config_files import load_experiment_config
-from mimokit.experiment.prepare import prepared
+from mimokit.experiment.prepare import finalized_copy
 from tests.hugging_face_weights import checkpoint
 from tests.llava import IMAGE_TOKEN, llava_checkpoint
 
@@ -29,7 +29,7 @@ def test_a_directory_becomes_a_file_that_runs(mode: str, ranks: int, tmp_path: P
     line = ["import", str(directory), "--mode", mode, "--gpus", str(ranks), "--output", str(file)]
     done = CliRunner().invoke(app, line)
     assert done.exit_code == 0, done.output
-    config = prepared(load_experiment_config(file))
+    config = finalized_copy(load_experiment_config(file))
     found = [
         (one.tensor_parallel, one.data_parallel, one.rank_offset)
         for one in map(config.model.get_parallelism, ("images", "language_module"))

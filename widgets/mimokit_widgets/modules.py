@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mimokit.charts.browser.joined import BROWSER, modules_of, styles_of
+from mimokit.charts.browser.joined import BROWSER, joined_module, styles_of
 
 HERE = Path(__file__).parent
 SHOW = """
@@ -20,12 +20,12 @@ function show(name, styles, state, answers) {
 
 def joined_modules(entry: str) -> str:
     """Return a file next to this one and all that it imports as one module."""
-    return modules_of(HERE / entry)
+    return joined_module(HERE / entry)
 
 
 def saved_modules(entry: str) -> str:
     """Return the module of a widget with a function `show` that draws it without a kernel."""
-    module = modules_of(BROWSER / "saved.js", HERE / entry)
+    module = joined_module(BROWSER / "saved.js", HERE / entry)
     return module.replace("export default", "const widget =", 1) + SHOW
 
 

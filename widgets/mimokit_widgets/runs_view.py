@@ -12,7 +12,7 @@ from mimokit.analysis import Runs, load_runs
 from mimokit.analysis.run_folders import Paths
 from mimokit.charts.runs_view.content import MOST_SHOWN, runs_content
 from mimokit.charts.runs_view.details import run_details, run_figures
-from mimokit.charts.runs_view.page import runs_styles, saved_runs, state_of
+from mimokit.charts.runs_view.page import runs_styles, saved_runs, view_state
 from mimokit.tables import html_table
 from mimokit_widgets._widget import PersistentWidget
 from mimokit_widgets.modules import joined_modules
@@ -96,7 +96,7 @@ class RunsView(PersistentWidget):
         self.runs = _loaded(source)
         self._content = runs_content(self.runs, baseline, metric)
         first = {"_figures": self._figures_of(self._content.shown)}
-        super().__init__(**state_of(self._content) | first)
+        super().__init__(**view_state(self._content) | first)
         self.on_msg(self._on_message)
         self.observe(self._follow, ["shown", "selected", "metric", "baseline", "marks", "_zoomed"])
 
@@ -149,7 +149,7 @@ class RunsView(PersistentWidget):
 
     def _in_html(self) -> str:
         content = self._content.thinned()
-        kept = {name: getattr(self, name) for name in state_of(content) if name in self.traits()}
+        kept = {name: getattr(self, name) for name in view_state(content) if name in self.traits()}
         kept |= {"_about": content.about, "_curves": content.curves}
         names = [(escape(name),) for name in self.shown]
         return saved_runs(kept, still=html_table((content.about["heading"],), names))

@@ -17,7 +17,7 @@ _STYLE = re.compile(r'^@import "([^"]+)";\n', re.MULTILINE)
 
 
 @cache
-def modules_of(*entries: Path) -> str:
+def joined_module(*entries: Path) -> str:
     """Return modules and all that they import as one module, each file once.
 
     Files import each other by name (`import { x } from "./file.js"`) and no two of them may

@@ -8,7 +8,7 @@ from typing import Any
 
 from mimokit.analysis import Runs
 from mimokit.charts import _palette
-from mimokit.charts.browser.joined import modules_of, styles_of
+from mimokit.charts.browser.joined import joined_module, styles_of
 from mimokit.charts.browser.saved import saved_view
 from mimokit.charts.runs_view.content import RunsContent, runs_content
 from mimokit.charts.runs_view.details import run_details, run_figures
@@ -35,7 +35,7 @@ def runs_view(runs: Runs, baseline: str | None = None, metric: str | None = None
     content = runs_content(runs, baseline, metric).thinned()
     names = [run["name"] for run in content.about["runs"]]
     return saved_runs(
-        state_of(content)
+        view_state(content)
         | {
             "_figures": run_figures(runs, names[:MOST_FIGURES]),
             "_details": {name: run_details(runs, name) for name in names[:MOST_TOLD]},
@@ -45,7 +45,7 @@ def runs_view(runs: Runs, baseline: str | None = None, metric: str | None = None
 
 def saved_runs(state: Mapping[str, Any], still: str = "") -> str:
     """Return the view of a state as HTML; `still` is for a page without scripts."""
-    return saved_view(modules_of(HERE / "saved.js"), runs_styles(), state, still=still)
+    return saved_view(joined_module(HERE / "saved.js"), runs_styles(), state, still=still)
 
 
 def runs_styles() -> str:
@@ -53,7 +53,7 @@ def runs_styles() -> str:
     return styles_of(HERE / "runs.css")
 
 
-def state_of(content: RunsContent) -> dict[str, Any]:
+def view_state(content: RunsContent) -> dict[str, Any]:
     """Return what a view of runs asks of its model at first."""
     return {
         "_about": content.about,

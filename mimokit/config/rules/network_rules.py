@@ -10,7 +10,7 @@ from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.errors import Problem
 from mimokit.config.rules.context import ValidationContext
 from mimokit.config.rules.roles import ENCODERS, LANGUAGE, VISION, WRITER
-from mimokit.config.rules.rule import ConfigRule, Subject, multiple, needs, problems_in, together
+from mimokit.config.rules.rule import ConfigRule, Subject, led_by, multiple, needs, problems_in
 from mimokit.config.rules.writing import NET
 
 _LATENT = ("kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim")
@@ -89,17 +89,17 @@ OF_NETWORKS = (
         "hidden_size", "num_attention_heads",
         lambda m: _heads_fit(m) and m.net.kv_channels is None and not m.net.multi_latent_attention,
     ),
-    *together("multi_latent_attention", *_LATENT, "q_lora_rank"),
-    *together(
+    *led_by("multi_latent_attention", *_LATENT, "q_lora_rank"),
+    *led_by(
         "num_moe_experts", "moe_router_topk", "moe_ffn_hidden_size",
         "moe_shared_expert_intermediate_size", "first_k_dense_replace",
         "moe_router_enable_expert_bias", "moe_router_pre_softmax", "moe_router_load_balancing_type",
         "moe_aux_loss_coeff", "moe_z_loss_coeff", "moe_expert_capacity_factor",
     ),
-    *together("moe_shared_expert_intermediate_size", "moe_shared_expert_gate"),
-    *together("moe_router_enable_expert_bias", "moe_router_bias_update_rate"),
-    *together("window_size", "full_attention_layers"),
-    *together("mrope_section", "mrope_interleaved"),
+    *led_by("moe_shared_expert_intermediate_size", "moe_shared_expert_gate"),
+    *led_by("moe_router_enable_expert_bias", "moe_router_bias_update_rate"),
+    *led_by("window_size", "full_attention_layers"),
+    *led_by("mrope_section", "mrope_interleaved"),
     *needs("multi_latent_attention", *_LATENT),
     ConfigRule(
         f"{NET}.qk_pos_emb_head_dim",

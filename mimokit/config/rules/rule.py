@@ -104,7 +104,7 @@ def problems_in(
             yield from rule.problems(subject)
 
 
-def together(leader: str, *fields: str) -> tuple[ConfigRule, ...]:
+def led_by(leader: str, *fields: str) -> tuple[ConfigRule, ...]:
     """Return the rules of fields of a network that say nothing without another one."""
 
     def finds(field: str) -> Callable[[Subject], object]:

@@ -11,9 +11,9 @@ import torch.distributed as dist
 
 from mimokit.engine.calibration.timing import (
     attention_rates,
+    median_seconds,
     memory_bandwidth,
     product_times,
-    seconds_of,
 )
 from mimokit.engine.collectives import gather_json, gather_uneven
 from mimokit.engine.device import close_groups_since, group_timeout, open_groups, rank_device
@@ -108,7 +108,7 @@ def collectives_over(size: int, hosts: Sequence[str]) -> list[CollectiveTime]:
     if mine is None:
         return []
     return [
-        CollectiveTime(kind, size, count, across, seconds_of(call, REPEATS))
+        CollectiveTime(kind, size, count, across, median_seconds(call, REPEATS))
         for count in (CPU_SIZES if CPU_ONLY else CUDA_SIZES)
         for kind, call in _calls(count, size, mine)
     ]

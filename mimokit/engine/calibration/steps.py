@@ -16,7 +16,7 @@ from mimokit.planning.types import LayoutPlan
 from mimokit.samples import Emit, Sample, StepSample
 
 
-def step_times(
+def median_step_seconds(
     plan: LayoutPlan,
     config: ExperimentConfig,
     emit: Emit,

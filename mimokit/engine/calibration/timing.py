@@ -26,7 +26,7 @@ SECONDS_PER_SIZE = 0.03
 """A size is repeated for about so long."""
 
 
-def seconds_of(function: Callable[[], object], repeats: int) -> float:
+def median_seconds(function: Callable[[], object], repeats: int) -> float:
     """Return the median over parts of `repeats` calls; a first call is not counted."""
     function()
     each = max(1, repeats // CHUNKS)
@@ -55,8 +55,8 @@ def _chunk_on_cuda(function: Callable[[], object], count: int) -> float:
 
 
 def _busy(function: Callable[[], object]) -> float:
-    once = max(seconds_of(function, 1), 1e-7)
-    return seconds_of(function, int(min(max(SECONDS_PER_SIZE / once, 3), 300)))
+    once = max(median_seconds(function, 1), 1e-7)
+    return median_seconds(function, int(min(max(SECONDS_PER_SIZE / once, 3), 300)))
 
 
 def product_times(precisions: Sequence[str]) -> list[ProductTime]:

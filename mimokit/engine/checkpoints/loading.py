@@ -21,7 +21,7 @@ from mimokit.engine.collectives import gather_json
 from mimokit.engine.parallel.update import MainGradUpdate
 from mimokit.engine.pipeline.model import RankModel
 from mimokit.planning.checkpoint_files import (
-    differences,
+    changed_files,
     files_of_replica,
     refuse_differences,
 )
@@ -45,7 +45,7 @@ def check_together(checkpoint: Checkpoint) -> None:
     """
     with waiting():
         own = files_of_replica(checkpoint, dist.get_rank(), dist.get_world_size())
-        different = differences(checkpoint, own)
+        different = changed_files(checkpoint, own)
     refuse_differences(checkpoint, list(itertools.chain(*gather_json(different))))
 
 

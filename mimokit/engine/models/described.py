@@ -17,7 +17,7 @@ def is_whole_modality(builder: Any) -> bool:
     return is_spec(builder) and isinstance(kind, type) and issubclass(kind, ModalitySubmodules)
 
 
-def described(
+def with_networks(
     model: MimoParallelismConfig,
     specs: Mapping[str, ModuleSpec],
     tokens_per_item: Mapping[str, int],

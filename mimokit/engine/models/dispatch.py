@@ -43,7 +43,7 @@ class RowsDispatcher(MoEAllGatherTokenDispatcher):  # type: ignore[misc]
         return super().combine_postprocess(hidden_states[: self._held])  # type: ignore[no-any-return]
 
 
-def gather_rows(feed_forward: torch.nn.Module, groups: ProcessGroupCollection) -> None:
+def take_rows(feed_forward: torch.nn.Module, groups: ProcessGroupCollection) -> None:
     """Let experts that gather tokens take rows; Megatron asks for its own class of dispatchers."""
     if not isinstance(feed_forward, MoELayer):
         return

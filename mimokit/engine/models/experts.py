@@ -379,7 +379,7 @@ def count_items(layers: torch.nn.Module, cut: SequenceCut) -> None:
             part.token_dispatcher.uneven = True
 
 
-def route(name: str, module: torch.nn.Module, routing: Routing) -> None:
+def replay_routing(name: str, module: torch.nn.Module, routing: Routing) -> None:
     """Let the routers of a module's part on this rank ask what one process has chosen."""
     for layer, router in routers_of(module).items():
         router.router_replay = LayerRouting(routing, (name, layer))

@@ -27,7 +27,7 @@ from mimokit.engine.megatron import (
 )
 from mimokit.engine.models.adapter import no_rows
 from mimokit.engine.models.audio import no_recordings
-from mimokit.engine.models.dispatch import gather_rows
+from mimokit.engine.models.dispatch import take_rows
 from mimokit.engine.models.encoder import Encoder, EncoderKind
 from mimokit.engine.models.experts import LayoutFreeRouter, count_items, tell_of_crossings
 from mimokit.engine.models.patches import GRID, ITEM_TOKENS, no_images, no_patches, token_grids
@@ -62,7 +62,7 @@ def layer_config(
     return replace(groups.build, architecture=architecture).config
 
 
-def built(build: ModuleBuild, groups: ProcessGroupCollection) -> torch.nn.Module:
+def built_by_user(build: ModuleBuild, groups: ProcessGroupCollection) -> torch.nn.Module:
     """Build a module of the user's; parameters `pg_collection` and `tp_group` of a spec are filled.
 
     Raises:
@@ -100,7 +100,7 @@ class OwnEncoder(Encoder):
     ) -> None:
         super().__init__(build.config, WHOLE)
         network, self._name = build.architecture, build.name
-        self.module = built(build, pg_collection)
+        self.module = built_by_user(build, pg_collection)
         if network.num_moe_experts is not None:
             self._take_experts(pg_collection)
         torch.manual_seed(build.seed + 1)
@@ -140,7 +140,7 @@ class OwnEncoder(Encoder):
                     f"{type(part).__name__}, which chooses by the tokens of a rank; build its "
                     "experts with experts_spec (mimokit.engine)."
                 )
-            gather_rows(part, groups)
+            take_rows(part, groups)
             tell_of_crossings(part)
         count_items(self.module, SequenceCut(self.config, groups, causal=False))
 
@@ -255,7 +255,7 @@ class OwnLanguageModel:
         Raises:
             ValueError: it is not a `GPTModel`, or its sizes are not those of the architecture.
         """
-        module, network = built(build, pg_collection), build.architecture
+        module, network = built_by_user(build, pg_collection), build.architecture
         if not isinstance(module, GPTModel):
             raise ValueError(
                 f"Module {build.name!r}: its builder returned a {type(module).__name__}; the "

@@ -28,7 +28,7 @@ from mimokit.engine.megatron import (
     ensure_memory_buffer,
 )
 from mimokit.engine.models.chunks import ModuleChunks, built, chunks_of
-from mimokit.engine.models.described import described
+from mimokit.engine.models.described import with_networks
 from mimokit.engine.models.rng import module_seed, seed_modules
 from mimokit.engine.models.transformer import DTYPES, StagePart, set_precision
 from mimokit.engine.models.weights import load_weights, named_parameters
@@ -96,7 +96,7 @@ class MimoModelProvider:
         Raises:
             ConfigError: a spec does not say what a plan needs of its network.
         """
-        return described(self.mimo_parallelism_config, self.modules, self.tokens_per_item)
+        return with_networks(self.mimo_parallelism_config, self.modules, self.tokens_per_item)
 
     def provide(self, plan: LayoutPlan | None = None, wrap: bool = True) -> MimoModelProviderResult:
         """Create grids and groups, inject them, build the modules and wrap them. Collective.

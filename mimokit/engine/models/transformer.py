@@ -43,7 +43,7 @@ from mimokit.engine.megatron import (
     transformer_engine_attention,
 )
 from mimokit.engine.models.attention import SequenceAttention
-from mimokit.engine.models.dispatch import gather_rows
+from mimokit.engine.models.dispatch import take_rows
 from mimokit.engine.models.dropout import set_dropout
 from mimokit.engine.models.experts import (
     expert_options,
@@ -388,7 +388,7 @@ class SeededTransformerLayer(TransformerLayer):  # type: ignore[misc]
         self._inner, self.number = inner, number
         self._ends_stage = number == stop
         set_dropout(self, initial_seed + number, options["pg_collection"])
-        gather_rows(self.mlp, options["pg_collection"])
+        take_rows(self.mlp, options["pg_collection"])
         tell_of_crossings(self.mlp)
         if config.recompute_granularity is not None:
             whole = config.recompute_granularity == "full"

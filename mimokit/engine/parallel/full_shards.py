@@ -172,7 +172,7 @@ class ShardedPart:
 def sharded_parts(module: torch.nn.Module, groups: ProcessGroupCollection) -> list[ShardedPart]:
     """Return what of a module is sharded, inner parts first; a single replica keeps its weights."""
     parts = []
-    for layer in layers_of(module) or _own_encoders(module):
+    for layer in trained_layers(module) or _own_encoders(module):
         experts = getattr(getattr(layer, "mlp", None), "experts", None)
         if experts is not None and groups.expt_dp.size() > 1:
             parts.append(ShardedPart(experts, groups.expt_dp, is_layer=False))
@@ -186,7 +186,7 @@ def _own_encoders(module: torch.nn.Module) -> list[torch.nn.Module]:
     return [part.module for part in parts if any(p.requires_grad for p in part.module.parameters())]
 
 
-def layers_of(module: torch.nn.Module) -> list[TransformerLayer]:
+def trained_layers(module: torch.nn.Module) -> list[TransformerLayer]:
     """Return the transformer layers of a module of which something is trained."""
     layers = [part for part in module.modules() if isinstance(part, TransformerLayer)]
     return [layer for layer in layers if any(p.requires_grad for p in layer.parameters())]

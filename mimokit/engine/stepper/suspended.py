@@ -24,7 +24,7 @@ WALKED = ("mimokit.engine.pipeline",)
 _DEEPEST = 6
 
 
-def frames_of(schedule: StepGenerator[Any]) -> list[FrameType]:
+def suspended_frames(schedule: StepGenerator[Any]) -> list[FrameType]:
     """Return the frames of a suspended schedule, the outermost first."""
     frames: list[FrameType] = []
     generator: Any = schedule
@@ -36,7 +36,7 @@ def frames_of(schedule: StepGenerator[Any]) -> list[FrameType]:
 
 def executor_of(schedule: StepGenerator[Any]) -> StageExecutor | None:
     """Return the executor that runs in a suspended schedule, or None."""
-    for frame in frames_of(schedule):
+    for frame in suspended_frames(schedule):
         owner = frame.f_locals.get("self")
         if isinstance(owner, StageExecutor):
             return owner
@@ -51,7 +51,7 @@ def tensors_of(schedule: StepGenerator[Any]) -> dict[str, torch.Tensor]:
     """
     tensors: dict[str, torch.Tensor] = {}
     seen: set[int] = set()
-    for frame in frames_of(schedule):
+    for frame in suspended_frames(schedule):
         values = dict(frame.f_locals)
         if isinstance(values.get("self"), StageExecutor):
             values |= values.pop("self").tensors()
@@ -100,7 +100,7 @@ def code_to_come(schedule: StepGenerator[Any], step: Step | None) -> str:
     if step is not None and step.function is not None:
         code = inspect.unwrap(step.function).__code__
         return _block(code, code.co_firstlineno)
-    frames = frames_of(schedule)
+    frames = suspended_frames(schedule)
     if not frames:
         return ""
     frame = frames[-1]

@@ -46,7 +46,7 @@ from mimokit.engine.training.loop_monitor import (
 from mimokit.engine.training.module_bytes import (
     ACTIVATIONS,
     KeptBytes,
-    state_bytes,
+    bytes_of_states,
     telling_what_is_held,
 )
 from mimokit.engine.training.monitor import PerformanceMonitor, watch
@@ -383,7 +383,7 @@ def _train(
 
 def _held(state: TrainingState, kept: KeptBytes) -> dict[str, dict[str, int]]:
     """Return module -> part -> bytes that this rank held in the first iteration."""
-    states = state_bytes(state.model.modules(), state.update.optimizer)
+    states = bytes_of_states(state.model.modules(), state.update.optimizer)
     return {name: {**parts, ACTIVATIONS: kept.most[name]} for name, parts in states.items()}
 
 

@@ -103,7 +103,7 @@ def _nothing(address: int) -> None:
     """Forget nothing: a parameter is not counted."""
 
 
-def state_bytes(
+def bytes_of_states(
     modules: Mapping[str, ModuleDataParallel], optimizer: torch.optim.Optimizer
 ) -> dict[str, dict[str, int]]:
     """Return module -> bytes of weights, of gradients, and of what an optimizer keeps.

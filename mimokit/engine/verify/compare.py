@@ -15,7 +15,7 @@ from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.collectives import gather_json
 from mimokit.engine.data.sources import DataSource
 from mimokit.engine.device import without_tf32
-from mimokit.engine.models.experts import route
+from mimokit.engine.models.experts import replay_routing
 from mimokit.engine.models.routing import Routing
 from mimokit.engine.models.weights import named_parameters
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
@@ -77,7 +77,7 @@ def compare_on_rank(
         routing = Routing()
         if oracle[0].choices.experts and config.runtime.sample_order == AS_DRAWN:
             for name, wrapped in state.model.modules().items():
-                route(name, wrapped.module, routing)
+                replay_routing(name, wrapped.module, routing)
         return [_compare_step(state, expected, routing) for expected in oracle]
 
 

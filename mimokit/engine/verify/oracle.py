@@ -30,7 +30,7 @@ from mimokit.engine.data.sources import DataSource, data_of
 from mimokit.engine.device import rank_device, without_tf32
 from mimokit.engine.megatron import ProcessGroupCollection, scale_auxiliary_losses
 from mimokit.engine.models.chunks import built
-from mimokit.engine.models.experts import route, routers_of
+from mimokit.engine.models.experts import replay_routing, routers_of
 from mimokit.engine.models.projector import receiver_columns
 from mimokit.engine.models.provider import inject_process_groups
 from mimokit.engine.models.rng import module_seed
@@ -211,7 +211,7 @@ class OneProcess:
         self.routing = WholeRouting()
         if start != "fp32":
             for name, module in self.model.parts():
-                route(name, module, self.routing)
+                replay_routing(name, module, self.routing)
         # fp32 copies of weights of fewer bits. Gradients are added up and stepped there.
         self._copies = {
             p: torch.nn.Parameter(p.detach().float())

@@ -102,9 +102,9 @@ def record_saved(
         asked.clear()
         saver.save(before)
         saver.finish()
-        saved = record(state)
+        saved = recorded_states(state)
         losses, rest = _train(state, after, asked)
-        return RankRecord(saved, record(state), losses, first + rest)
+        return RankRecord(saved, recorded_states(state), losses, first + rest)
 
 
 @without_tf32()
@@ -119,9 +119,9 @@ def record_resumed(
     """Go on from the checkpoint of `runtime.resume_from`. Collective."""
     asked: list[int] = []
     with prepared(plan, config, _watched(source, asked), peers, code) as state:
-        loaded = record(state)
+        loaded = recorded_states(state)
         losses, samples = _train(state, after, asked)
-        return RankRecord(loaded, record(state), losses, samples)
+        return RankRecord(loaded, recorded_states(state), losses, samples)
 
 
 def _train(
@@ -158,7 +158,7 @@ def _watched(source: DataSource, asked: list[int]) -> DataSource:
     return watched
 
 
-def record(state: TrainingState) -> StateRecord:
+def recorded_states(state: TrainingState) -> StateRecord:
     """Record the state of a rank. Collective over ranks that share states of the optimizer."""
     shards, counts, rounded = {}, {}, []
     states = state.update.optimizer.state

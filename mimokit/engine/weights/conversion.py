@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from pydantic import ByteSize, TypeAdapter
 
-from mimokit.engine.weights.files import Shapes, TensorSource, opened, total_bytes, write_tensors
+from mimokit.engine.weights.files import Shapes, TensorSource, bytes_of_data, opened, write_tensors
 from mimokit.engine.weights.reading import read_parameter
 from mimokit.planning.weights import PlannedParameter, RankWeights, WeightDirectory, plan_weights
 from mimokit.planning.weights.directory import (
@@ -26,14 +26,14 @@ from mimokit.planning.weights.directory import (
     ITEM_BYTES,
     PICKLES,
     SINGLE,
-    read_json,
+    read_mapping,
     refused,
 )
 from mimokit.planning.weights.layout_files import (
     LAYOUT,
     UNPLANNED,
     ConvertedWeights,
-    layout_of,
+    converted_layout,
     layout_to_json,
 )
 from mimokit.progress import shown
@@ -60,9 +60,9 @@ def convert_to_layout(
     """
     with opened(source) as (weights, tensors):
         plan = plan_weights(weights, tensor_parallel, pipeline_parallel)
-        layout = layout_of(weights, plan, _index_metadata(Path(source)))
+        layout = converted_layout(weights, plan, _index_metadata(Path(source)))
         unplanned = _shapes(weights, layout.unplanned)
-        needed = sum(rank.bytes for rank in plan.ranks) + total_bytes(unplanned)
+        needed = sum(rank.bytes for rank in plan.ranks) + bytes_of_data(unplanned)
         with (
             _new_directory(Path(target), needed) as folder,
             shown("Converting", total=len(plan.ranks)) as bar,
@@ -106,7 +106,7 @@ def write_hf(
 ) -> tuple[str, ...]:
     """Write a directory that Hugging Face reads; see `convert_to_hf`."""
     files = _files(weights, max_shard_size)
-    total = total_bytes(_shapes(weights, weights.tensors))
+    total = bytes_of_data(_shapes(weights, weights.tensors))
     with (
         _new_directory(target, total) as folder,
         shown("Converting", total=len(files)) as bar,
@@ -170,7 +170,7 @@ def _files(weights: WeightDirectory, most: int | None) -> dict[str, list[str]]:
 def _index_metadata(source: Path) -> Mapping[str, Any]:
     for file, key in ((LAYOUT, "index_metadata"), (INDEX, "metadata")):
         if os.path.exists(source / file):
-            metadata = read_json(source / file, 2**26).get(key)
+            metadata = read_mapping(source / file, 2**26).get(key)
             return metadata if isinstance(metadata, dict) else {}
     return {}
 

@@ -82,7 +82,7 @@ def write_tensors(path: Path, shapes: Shapes, read: Callable[[str], torch.Tensor
         os.fsync(file.fileno())  # a full disk may be reported no earlier
 
 
-def total_bytes(shapes: Shapes) -> int:
+def bytes_of_data(shapes: Shapes) -> int:
     """Return the bytes of the data."""
     return sum(math.prod(shape) * ITEM_BYTES[dtype] for dtype, shape in shapes.values())
 

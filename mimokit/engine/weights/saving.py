@@ -22,7 +22,7 @@ from mimokit.planning.weights import PlannedParameter, WeightPlanner
 from mimokit.planning.weights.layout_files import (
     ConvertedWeights,
     check_files,
-    layout_of,
+    converted_layout,
     rank_file,
 )
 
@@ -100,7 +100,7 @@ def _write(target: Path, ranks: Path, planners: Mapping[str, WeightPlanner]) -> 
     layouts = []
     for name, planner in planners.items():
         stored = replace(planner.stored, directory=ranks / name)
-        layouts.append(layout_of(stored, planner.plan(), {}))
+        layouts.append(converted_layout(stored, planner.plan(), {}))
         check_files(layouts[-1])
     with (
         opened(next(iter(planners.values())).stored.directory) as (started_from, others),

@@ -35,7 +35,7 @@ from mimokit.experiment.culprit.measures import (
 from mimokit.experiment.culprit.report import CulpritReport, Divergence
 from mimokit.experiment.culprit.sketches import combined
 from mimokit.experiment.patterns import CLOSE
-from mimokit.experiment.prepare import Config, check_room, prepared, with_hosts
+from mimokit.experiment.prepare import Config, check_room, finalized_copy, with_hosts
 from mimokit.experiment.reference import (
     decoder_networks,
     for_verification,
@@ -197,7 +197,7 @@ def _side(
     loss_func: OwnLoss | None = None,
     forward_step: ForwardStep | None = None,
 ) -> Side:
-    layout = for_verification(prepared(config))
+    layout = for_verification(finalized_copy(config))
     check_runnable(layout)
     _reject_other_samples(layout)
     return Side(layout.name, layout, checked_code(layout, modules, loss_func, forward_step, data))

@@ -18,7 +18,7 @@ from mimokit.config_files.sweep import load_experiments
 from mimokit.experiment.checkpoints import check_restarts, resumed
 from mimokit.experiment.prepare import check_trainable
 from mimokit.experiment.results.folder import name_problem
-from mimokit.planning.weights.modules import check_saving, check_weights
+from mimokit.planning.weights.modules import check_saving, check_weight_files
 from mimokit.units import counted, listed
 
 SUFFIXES = (".yaml", ".yml")
@@ -258,7 +258,7 @@ def _chosen(experiment: Experiment, engines: int) -> Experiment:
     config = experiment.config.model_copy(deep=True)
     try:
         config.finalize(engines if needed_world_size(config.model) is None else None)
-        check_weights(config.model)
+        check_weight_files(config.model)
         check_trainable(config)
     except ConfigError as error:
         return replace(experiment, refusal=error)

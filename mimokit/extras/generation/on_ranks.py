@@ -131,9 +131,9 @@ def memory_on_rank(model: ModelOnRanks) -> int:
 
 def close_model(name: str) -> None:
     """Forget this rank's shard."""
-    from mimokit.extras.generation.network.loading import release
+    from mimokit.extras.generation.network.loading import forget_model
 
-    release(name)
+    forget_model(name)
 
 
 def logits_on_rank(model: ModelOnRanks, rows: Rows) -> Any:

@@ -14,7 +14,7 @@ from mimokit.config.errors import ConfigError, Problem, refuse_if_any
 from mimokit.planning.weights import (
     CONFIG,
     placeholder,
-    read_json,
+    read_mapping,
     refused,
 )
 from mimokit.units import counted, shown
@@ -182,7 +182,7 @@ def stop_tokens(weights: WeightDirectory) -> tuple[int, ...]:
         ConfigError: it is neither a token id nor a list of them.
     """
     generation = weights.directory / GENERATION
-    stated = read_json(generation).get("eos_token_id") if generation.exists() else None
+    stated = read_mapping(generation).get("eos_token_id") if generation.exists() else None
     where = generation if stated is not None else weights.directory / CONFIG
     text = weights.config.get("text_config") if weights.is_multimodal else None
     for section in (weights.config, text):

@@ -12,7 +12,12 @@ from typing import Any
 import numpy as np
 
 from mimokit.planning.frames.exchange_loops import CALLED_BY_LOOPS, exchange, move_from_home
-from mimokit.planning.frames.placement_loops import link, pack, place_longest_first, repartition
+from mimokit.planning.frames.placement_loops import (
+    link,
+    pack_frames,
+    place_longest_first,
+    repartition,
+)
 
 INTERPRETED = 256
 """Frames up to which the loops run as plain Python: compiling them for the first time takes
@@ -168,7 +173,7 @@ def multifit(partition: Partition, bound: float) -> Partition | None:
     low, high, packed = bound, partition.makespan, None
     capacity = bound
     for _ in range(PROBES):
-        if _loop(pack, frames)(arguments[0], capacity, *arguments[1:]):
+        if _loop(pack_frames, frames)(arguments[0], capacity, *arguments[1:]):
             packed, high = np.array(arguments[1], dtype=np.int64), capacity
         else:
             low = capacity

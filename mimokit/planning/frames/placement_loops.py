@@ -50,7 +50,7 @@ def place_longest_first(sizes: Floats, rank_of: Integers, totals: Floats, heap: 
         heap[place] = rank
 
 
-def pack(
+def pack_frames(
     sizes: Floats, capacity: float, rank_of: Integers, room: Floats, ranks_by_room: Integers
 ) -> bool:
     """Give every frame to the fullest rank that has room for it; False if there is none.

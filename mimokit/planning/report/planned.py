@@ -18,10 +18,10 @@ from mimokit.planning.report.rows import (
     module_section,
     pipeline_section,
     place_text,
+    plan_title,
     rejection,
     stage_cells,
     stage_names,
-    title,
 )
 from mimokit.planning.report.to_json import plan_to_json
 from mimokit.planning.types import LayoutPlan
@@ -98,7 +98,7 @@ class PlannedLayout(LayoutPlan, Report):
 
 
 def _sections(plan: LayoutPlan, estimates: Estimates) -> Iterator[Section]:
-    yield Section(title(plan), sentences=list(filter(None, [rejection(estimates.rejected)])))
+    yield Section(plan_title(plan), sentences=list(filter(None, [rejection(estimates.rejected)])))
     yield module_section(plan)
     if plan.bridges:
         yield bridge_section(plan)

@@ -83,7 +83,7 @@ def module_hues(modules: Iterable[str]) -> dict[str, str]:
     return hues
 
 
-def title(plan: LayoutPlan) -> str:
+def plan_title(plan: LayoutPlan) -> str:
     """Return one line about the whole plan."""
     ranks = "rank" if plan.world_size == 1 else "ranks"
     batch = plan.batch

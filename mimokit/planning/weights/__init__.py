@@ -4,7 +4,7 @@ from mimokit.planning.weights.directory import (
     CONFIG,
     WeightDirectory,
     read_directory,
-    read_json,
+    read_mapping,
     refused,
 )
 from mimokit.planning.weights.generation_planners import (
@@ -40,7 +40,7 @@ __all__ = [
     "placeholder",
     "plan_weights",
     "read_directory",
-    "read_json",
+    "read_mapping",
     "refused",
     "sliced_tensors",
     "stored_weights",

@@ -15,7 +15,7 @@ from mimokit.planning.weights.directory import (
     SINGLE,
     StoredTensor,
     WeightDirectory,
-    read_json,
+    read_mapping,
     refused,
 )
 from mimokit.planning.weights.layout_files import LAYOUT, stored_weights
@@ -48,7 +48,7 @@ def described_weights(source: str | os.PathLike[str]) -> WeightDirectory:
 
 
 def _of_config(file: Path) -> WeightDirectory:
-    config = read_json(file)
+    config = read_mapping(file)
     dtype = _dtype(file, config)
     tensors = {
         name: StoredTensor(CONFIG, dtype, shape, 0)

@@ -207,7 +207,7 @@ def read_directory(directory: str | os.PathLike[str]) -> WeightDirectory:
     if not os.path.isdir(path):
         what = "it is a file" if os.path.exists(path) else "it does not exist"
         raise refused(path, "path", str(path), f"{what}; give a weights directory")
-    config = read_json(path / CONFIG)
+    config = read_mapping(path / CONFIG)
     tensors: dict[str, StoredTensor] = {}
     for file in _files(path):
         for name, stored in read_header(file).items():
@@ -218,7 +218,7 @@ def read_directory(directory: str | os.PathLike[str]) -> WeightDirectory:
     return WeightDirectory(path, config, tensors)
 
 
-def read_json(path: Path, most: int = 2**20) -> dict[str, Any]:
+def read_mapping(path: Path, most: int = 2**20) -> dict[str, Any]:
     """Return the mapping of a JSON file; raise `ConfigError` if it is something else."""
     try:
         content = json.loads(read_text_file(path, most))
@@ -263,7 +263,7 @@ def _no_weights(path: Path) -> Exception:
 
 def _indexed(path: Path) -> Iterator[Path]:
     index = path / INDEX
-    places = read_json(index, MOST_INDEX_CHARACTERS).get("weight_map")
+    places = read_mapping(index, MOST_INDEX_CHARACTERS).get("weight_map")
     if not isinstance(places, dict) or not places:
         what = "it has no weight_map from tensors to files"
         raise refused(index, "weight_map", shown(places), what)

@@ -17,7 +17,7 @@ from mimokit.planning.weights.directory import (
     is_file_name,
     read_directory,
     read_header,
-    read_json,
+    read_mapping,
     refused,
 )
 from mimokit.planning.weights.plan import WeightPlanner
@@ -54,7 +54,7 @@ class ConvertedWeights:
     index_metadata: Mapping[str, Any]
 
 
-def layout_of(
+def converted_layout(
     weights: WeightDirectory, plan: WeightPlan, metadata: Mapping[str, Any]
 ) -> ConvertedWeights:
     """Return the layout that a plan, in the dtypes of the files, makes of weights."""
@@ -98,18 +98,18 @@ def read_layout(directory: str | os.PathLike[str]) -> ConvertedWeights:
             parameters than the layout gives it.
     """
     path = Path(directory)
-    values = read_json(path / LAYOUT, MOST_CHARACTERS)
+    values = read_mapping(path / LAYOUT, MOST_CHARACTERS)
     if values.get("format") != FORMAT:
         what = f"its format is {shown(values.get('format'))}; this version reads {FORMAT}"
         raise refused(path / LAYOUT, "format", shown(values.get("format")), what)
-    weights = WeightDirectory(path, read_json(path / CONFIG), _tensors(path, values))
+    weights = WeightDirectory(path, read_mapping(path / CONFIG), _tensors(path, values))
     sizes = [values.get("tensor_parallel"), values.get("pipeline_parallel")]
     if not all(type(size) is int for size in sizes):
         what = f"its tensor_parallel and pipeline_parallel are {shown(sizes)}, not whole numbers"
         raise refused(path / LAYOUT, "tensor_parallel", shown(sizes), what)
     plan = WeightPlanner(weights, *sizes).plan()  # type: ignore[arg-type]
     metadata = values.get("index_metadata")
-    layout = layout_of(weights, plan, metadata if isinstance(metadata, dict) else {})
+    layout = converted_layout(weights, plan, metadata if isinstance(metadata, dict) else {})
     check_files(layout)
     if layout.unplanned:
         stored = read_header(path / UNPLANNED)

@@ -24,7 +24,7 @@ from mimokit.planning.weights.plan import WeightPlanner
 from mimokit.units import counted, listed
 
 
-def check_weights(model: MimoParallelismConfig) -> None:
+def check_weight_files(model: MimoParallelismConfig) -> None:
     """Reject modules that cannot start from their weights.
 
     Raises:

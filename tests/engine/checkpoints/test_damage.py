@@ -102,12 +102,12 @@ def test_a_rank_compares_its_own_files_under_the_saved_layout(
 def _own_differences(folder: str) -> list[str]:
     import torch.distributed as dist
 
-    from mimokit.planning.checkpoint_files import differences, files_of_replica
+    from mimokit.planning.checkpoint_files import changed_files, files_of_replica
     from mimokit.planning.checkpoints import read_checkpoint
 
     checkpoint = read_checkpoint(folder)
     own = files_of_replica(checkpoint, dist.get_rank(), dist.get_world_size())
-    return differences(checkpoint, own)
+    return changed_files(checkpoint, own)
 
 
 def _call(*arguments: str) -> tuple[int, str]:

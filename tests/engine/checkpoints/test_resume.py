@@ -22,7 +22,7 @@ from mimokit.config import ConfigError, ExperimentConfig, StrategyConfig
 from mimokit.config.runtime import CheckpointConfig
 from mimokit.engine.checkpoints.files import read_whole
 from mimokit.experiment import resume_check, train
-from mimokit.experiment.prepare import prepared
+from mimokit.experiment.prepare import finalized_copy
 from mimokit.experiment.resume_proof import find_differences
 from mimokit.planning import plan_layout
 from mimokit.planning.checkpoints import PARTIAL, read_checkpoint, steps_in
@@ -56,7 +56,7 @@ def _layout(tensor: int, data: int, **runtime: object) -> ExperimentConfig:
     config.model.module_architectures["language_module"].gated_linear_unit = True
     for sizes in config.model.module_parallelisms.values():
         sizes.use_distributed_optimizer = data > 1 or None
-    return prepared(config)
+    return finalized_copy(config)
 
 
 def test_every_fault_of_a_resume_is_named(cluster: EngineCluster, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from mimokit.cluster import RankError
 from mimokit.config import ConfigError
 from mimokit.config.layer_architecture import ProjectorArchitecture
 from mimokit.experiment import Evaluations, explain, train, verify
-from mimokit.experiment.prepare import prepared
+from mimokit.experiment.prepare import finalized_copy
 from mimokit.experiment.reference import plan_of_one, single_rank
 from tests import seams
 from tests.invariance import assert_computes_the_same
@@ -157,6 +157,6 @@ def test_plan_and_run_refuse_what_contradicts_itself(name, fields, told):
     config = _config()
     network = config.model.get_architecture(name).model_copy(update=fields)
     config.model.module_architectures[name] = network
-    for refused in (mimokit.plan, prepared):
+    for refused in (mimokit.plan, finalized_copy):
         with pytest.raises(ConfigError, match=told):
             refused(config)

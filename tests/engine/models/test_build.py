@@ -105,7 +105,7 @@ def test_gradients_are_reduced_as_the_execution_says() -> None:
 
 def test_a_builder_of_the_user_finds_the_execution_in_its_groups() -> None:
     from mimokit.engine import ProcessGroupCollection, layer_config
-    from mimokit.engine.models.own_modules import built
+    from mimokit.engine.models.own_modules import built_by_user
 
     (build, _), *_ = _builders().values()
     seen = []
@@ -117,7 +117,7 @@ def test_a_builder_of_the_user_finds_the_execution_in_its_groups() -> None:
     from dataclasses import replace
 
     execution = replace(build.execution, weights="bf16")
-    built(replace(build, builder=builder, execution=execution), ProcessGroupCollection())
+    built_by_user(replace(build, builder=builder, execution=execution), ProcessGroupCollection())
     (config,) = seen
     assert (config.tensor_model_parallel_size, config.params_dtype) == (2, torch.bfloat16)
     with pytest.raises(ValueError, match="layer_config was given a ProcessGroupCollection; give"):

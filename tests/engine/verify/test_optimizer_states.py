@@ -39,11 +39,11 @@ def test_ranks_that_share_states_hold_a_part_of_them(cluster):
 
 def _bytes_held(plan, config):
     """Train one step; return the bytes of weights and of gradients on this rank."""
-    from mimokit.engine.training.module_bytes import state_bytes
+    from mimokit.engine.training.module_bytes import bytes_of_states
 
     with state_of(plan, config) as state:
         run_step(state)
-        held = state_bytes(state.model.modules(), state.update.optimizer).values()
+        held = bytes_of_states(state.model.modules(), state.update.optimizer).values()
         return [sum(module[kind] for module in held) for kind in ("weights", "gradients")]
 
 

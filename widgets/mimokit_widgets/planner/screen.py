@@ -15,7 +15,7 @@ from mimokit.config import ExperimentConfig, preset_names
 from mimokit.planning.frames.batch_frames import vision_encoders
 from mimokit.planning.pipeline import PipelinePlan
 from mimokit.planning.report import PlannedLayout
-from mimokit.planning.report.rows import pipeline_section, title
+from mimokit.planning.report.rows import pipeline_section, plan_title
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.traffic import traffic_of_plan
 from mimokit.units import counted, span_text
@@ -108,7 +108,7 @@ def screen_of(session: Session) -> Screen:
     state |= {
         "tab": tab,
         "tabs": [{"name": name, "title": TABS[name]} for name in names],
-        "headline": title(plan),
+        "headline": plan_title(plan),
         "figures": [each.to_json() for each in figures_of(config, plan)],
         "notes": list(valid.notes),
         "verdict": _verdict(session),
@@ -228,7 +228,9 @@ def _comparison(session: Session, state: dict[str, Any], valid: ValidLayout) -> 
             cells.append(b"")
             continue
         ranks, coordinates = rank_cells(layout.plan, session.ranks_per_node)
-        sides.append({"name": layout.config.name, "headline": title(layout.plan), "ranks": ranks})
+        sides.append(
+            {"name": layout.config.name, "headline": plan_title(layout.plan), "ranks": ranks}
+        )
         cells.append(coordinates)
     layouts = [each.layout for _, each in shown]
     lines = compare([(layout.config, layout.plan) if layout else None for layout in layouts])

@@ -25,7 +25,7 @@ _BETWEEN = (
 """Files of the frames between a line that calls a module and a hook on it."""
 
 
-def calling_line() -> str:
+def line_of_call() -> str:
     """Return the line that called the module of which a hook runs."""
     frame = sys._getframe(1)
     while frame.f_back is not None:

@@ -17,7 +17,7 @@ import torch
 
 from mimokit.engine.megatron import MoELayer
 from mimokit.engine.models.experts import SeededExperts
-from mimokit.engine.verify.seams.places import Columns, RowPlaces, columns_of
+from mimokit.engine.verify.seams.places import Columns, RowPlaces, share_of_columns
 from mimokit.engine.verify.seams.recorder import Recorder
 from mimokit.planning.seams import SeamPhase
 
@@ -124,7 +124,7 @@ class MixtureHooks:
         that the first gives.
         """
         first, second = expert.linear_fc1, expert.linear_fc2
-        above, below = columns_of(first.weight, 0), columns_of(second.weight, 1)
+        above, below = share_of_columns(first.weight, 0), share_of_columns(second.weight, 1)
         share = "" if below is None else f"part {second.tp_group.rank()}"
 
         def before_first(module: Any, given: Any) -> Any:

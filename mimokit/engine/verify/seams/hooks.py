@@ -23,7 +23,7 @@ from mimokit.engine.models.rng import row_computed, rows_computed
 from mimokit.engine.models.weights import modules_of_whole
 from mimokit.engine.parallel.context import SequenceCut
 from mimokit.engine.verify.seams.experts import MixtureHooks
-from mimokit.engine.verify.seams.places import Columns, RowPlaces, columns_of, places_of_layer
+from mimokit.engine.verify.seams.places import Columns, RowPlaces, places_of_layer, share_of_columns
 from mimokit.engine.verify.seams.recorder import Recorder
 from mimokit.planning.seams import LOSS, PROJECTOR, SeamPhase
 
@@ -229,13 +229,13 @@ def _whole(named: dict[str, Any]) -> Columns:
 
 
 def _rows_of_weight(part: Any) -> Share:
-    return lambda named: columns_of(
+    return lambda named: share_of_columns(
         part.weight if named.get("weight") is None else named["weight"], 0
     )
 
 
 def _columns_of_weight(part: Any) -> Share:
-    return lambda named: columns_of(part.weight, 1)
+    return lambda named: share_of_columns(part.weight, 1)
 
 
 def _queries_before(part: Any) -> Share:
@@ -249,7 +249,7 @@ def _queries_before(part: Any) -> Share:
     width = int(config.qk_head_dim + config.qk_pos_emb_head_dim)
 
     def columns(named: dict[str, Any]) -> Columns:
-        values = columns_of(part.weight, 1)
+        values = share_of_columns(part.weight, 1)
         if values is None:
             return None
         own = int(config.v_head_dim)

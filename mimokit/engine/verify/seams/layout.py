@@ -15,7 +15,7 @@ from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.colocated.checks import NoCall
 from mimokit.engine.data.sources import DataSource
 from mimokit.engine.device import without_tf32
-from mimokit.engine.models.experts import route
+from mimokit.engine.models.experts import replay_routing
 from mimokit.engine.models.projector import receiver_columns
 from mimokit.engine.models.routing import Routing
 from mimokit.engine.models.weights import named_parameters
@@ -61,7 +61,7 @@ def record_layout(
         for name, wrapped in state.model.modules().items():
             hook_module(recorder, name, wrapped.module)
             if any(choices.experts for choices in reference.choices):
-                route(name, wrapped.module, routing)
+                replay_routing(name, wrapped.module, routing)
         if state.model.forward_step is None:
             _watch_stages(recorder, state.model, config.model)
         for check in state.model.replica_checks:

@@ -145,7 +145,7 @@ Columns = NDArray[np.int64] | None
 """Place of every column of a rank in the whole tensor; None: the rank has all columns."""
 
 
-def columns_of(weight: torch.nn.Parameter, dimension: int) -> Columns:
+def share_of_columns(weight: torch.nn.Parameter, dimension: int) -> Columns:
     """Return the share of a rank along a dimension of a weight.
 
     Args:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from mimokit.engine.megatron import MultimodalProjector
-from mimokit.engine.verify.seams.places import Columns, RowPlaces, columns_of, places_of_rows
+from mimokit.engine.verify.seams.places import Columns, RowPlaces, places_of_rows, share_of_columns
 from mimokit.engine.verify.seams.recorder import Recorder
 from mimokit.planning.seams import PROJECTOR, SeamPhase
 
@@ -51,7 +51,7 @@ class ProjectorHooks:
                 self._hook(first, part.encoder.linear_fc2)
 
     def _hook(self, first: Any, second: Any) -> None:
-        above, below = columns_of(first.weight, 0), columns_of(second.weight, 1)
+        above, below = share_of_columns(first.weight, 0), share_of_columns(second.weight, 1)
 
         def before_first(module: Any, given: Any) -> Any:
             own = given[0].view_as(given[0])

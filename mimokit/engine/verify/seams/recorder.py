@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from mimokit.engine.parallel.marks import shard_of
-from mimokit.engine.verify.seams.code import calling_line
+from mimokit.engine.verify.seams.code import line_of_call
 from mimokit.engine.verify.seams.places import RowPlaces, all_in_one, places_of_rows
 from mimokit.engine.verify.seams.signs import (
     all_columns,
@@ -141,7 +141,7 @@ class Recorder:
     def note_line(self, module: str, operation: str) -> None:
         """Note which line calls an operation, when it is first called."""
         if (module, operation) not in self.recording.code:
-            self.recording.code[module, operation] = calling_line()
+            self.recording.code[module, operation] = line_of_call()
 
     def number(self, module: str, name: str, phase: SeamPhase, value: float) -> None:
         """Record a number that all ranks have."""

@@ -20,7 +20,7 @@ from mimokit.extras.generation.check.inputs import (
     CheckInput,
 )
 from mimokit.extras.generation.check.parts import Parts, record, record_layers
-from mimokit.planning.weights import CONFIG, LAYOUT, read_json
+from mimokit.planning.weights import CONFIG, LAYOUT, read_mapping
 
 LAYERS = ("layers", "h", "encoder.layers")
 FINAL_NORMS = ("norm", "ln_f")
@@ -47,7 +47,7 @@ def hugging_face(directory: str | os.PathLike[str], inputs: CheckInput, dtype: s
         auto, run = transformers.AutoModelForImageTextToText, _of_llava
     elif inputs.rows:
         auto, run = transformers.AutoModelForCausalLM, _of_language
-        kind = str(read_json(Path(directory) / CONFIG).get("model_type"))
+        kind = str(read_mapping(Path(directory) / CONFIG).get("model_type"))
         if kind in READ_AS:
             auto = getattr(transformers, READ_AS[kind])
             logging.set_verbosity_error()  # it lists the tensors that it passes over

@@ -98,7 +98,7 @@ def _rows(
     return tuple(tuple(ids[row * length :][:length]) for row in range(batch))
 
 
-def checked_config(planner: WeightPlanner, tensor_parallel: int, length: int) -> ExperimentConfig:
+def config_of_check(planner: WeightPlanner, tensor_parallel: int, length: int) -> ExperimentConfig:
     """Return an experiment whose modules start from weights, on ranks that share every layer.
 
     A tower alone has a small language model behind it, which no check runs.

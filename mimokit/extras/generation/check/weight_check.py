@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from mimokit.architecture.huggingface import functions_of
 from mimokit.cluster import EngineCluster
 from mimokit.config import ExperimentConfig
-from mimokit.extras.generation.check.inputs import CheckInput, check_input, checked_config
+from mimokit.extras.generation.check.inputs import CheckInput, check_input, config_of_check
 from mimokit.extras.generation.check.report import CheckReport, LayerDifference
 from mimokit.planning import plan_layout
 from mimokit.planning.weights import (
@@ -39,7 +39,7 @@ ALIKE = 0.999
 """Of the largest difference: a rank that is as far has the same sum."""
 
 
-def layers_of(ranks: Sequence[Parts], oracle: Parts) -> tuple[LayerDifference, ...]:
+def furthest_parts(ranks: Sequence[Parts], oracle: Parts) -> tuple[LayerDifference, ...]:
     """Return the parts in the order of the network, each with the ranks that are furthest.
 
     Args:
@@ -110,7 +110,7 @@ class WeightCheck:
         if 0 < positions < length:
             what = f"length is {length:,}, and the model has {counted(positions, 'position')}; "
             raise refused("Options", "length", length, f"{what}give at most so many")
-        config = checked_config(planner, tensor_parallel, length)
+        config = config_of_check(planner, tensor_parallel, length)
         inputs = check_input(planner, batch, length, seed)
         return cls(planner, config, inputs, _dtype(planner, dtype))
 
@@ -125,10 +125,10 @@ class WeightCheck:
             if can_load(directory):
                 oracle = hugging_face(directory, self.inputs, self.dtype)
             else:
-                alone = checked_config(self.planner, 1, config.data.seq_length)
+                alone = config_of_check(self.planner, 1, config.data.seq_length)
                 (oracle,) = self._parts(cluster, alone)
             bar.update(1, f"Computing on {counted(ranks, 'rank')}")
-            layers = layers_of(self._parts(cluster, config, change), oracle)
+            layers = furthest_parts(self._parts(cluster, config, change), oracle)
         left_out, tolerance = self.planner.family.left_out, TOLERANCES[self.dtype]
         return CheckReport(f"TP {ranks}", name, self.dtype, tolerance, layers, left_out)
 

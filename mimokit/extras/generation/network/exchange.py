@@ -58,7 +58,7 @@ def size_of(group: Group) -> int:
     return 1 if group is None else group.size()
 
 
-def gathered(tensor: torch.Tensor, group: Group) -> torch.Tensor:
+def all_gathered(tensor: torch.Tensor, group: Group) -> torch.Tensor:
     """Return the tensors of all ranks: [ranks, …]. Collective."""
     if group is None or group.size() == 1:
         return tensor[None]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from mimokit.extras.generation.network.exchange import gathered, rank_of
+from mimokit.extras.generation.network.exchange import all_gathered, rank_of
 from mimokit.extras.generation.network.language import LanguageShard, PaddedTokens
 from mimokit.extras.generation.network.sampling import Sampling, draw
 
@@ -110,6 +110,6 @@ def _share(model: LanguageShard, logits: torch.Tensor, ids: torch.Tensor) -> tor
 
 
 def _log_probs(model: LanguageShard, shares: list[torch.Tensor]) -> list[list[float]]:
-    both = gathered(torch.stack(shares, dim=2), model.group)  # [ranks, 2, rows, steps]
+    both = all_gathered(torch.stack(shares, dim=2), model.group)  # [ranks, 2, rows, steps]
     probs: list[list[float]] = (both[:, 1].amax(dim=0) - both[:, 0].logsumexp(dim=0)).tolist()
     return probs

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from mimokit.architecture.modules import LanguageModel
 from mimokit.engine.rotary import RotaryPositions
-from mimokit.extras.generation.network.exchange import Group, gathered, rank_of, summed
+from mimokit.extras.generation.network.exchange import Group, all_gathered, rank_of, summed
 from mimokit.extras.generation.network.layers import (
     KeyValueCache,
     Layers,
@@ -122,7 +122,7 @@ class LanguageShard:
 
     def whole_logits(self, logits: torch.Tensor) -> torch.Tensor:
         """Return the logits of all ranks without padding: [batch, tokens, vocabulary]."""
-        return gathered(logits, self.group).movedim(0, -2).flatten(-2)[..., : self.model.vocab]
+        return all_gathered(logits, self.group).movedim(0, -2).flatten(-2)[..., : self.model.vocab]
 
 
 def _allowed(

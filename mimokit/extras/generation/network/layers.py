@@ -16,7 +16,7 @@ import torch.nn.functional as F
 
 from mimokit.architecture.transformer import Transformer
 from mimokit.engine.activations import ACTIVATIONS
-from mimokit.extras.generation.network.exchange import Group, gathered, rank_of, size_of, summed
+from mimokit.extras.generation.network.exchange import Group, all_gathered, rank_of, size_of, summed
 
 Turns = tuple[torch.Tensor, torch.Tensor]
 """Cosines and sines, as `turns` returns them."""
@@ -172,7 +172,7 @@ class Layers:
         if ranks <= net.kv_heads:
             groups = fused.view(*fused.shape[:2], -1, queries + 2, net.head_dim)
             return groups[..., :-1, :], groups[..., -1, :]
-        whole = gathered(fused, self.group).movedim(0, -2).flatten(-2)
+        whole = all_gathered(fused, self.group).movedim(0, -2).flatten(-2)
         groups = whole.reshape(*whole.shape[:2], -1, queries + 2, net.head_dim)
         sharers = ranks // net.kv_heads
         group, first = groups[:, :, rank // sharers], rank % sharers * (queries // sharers)

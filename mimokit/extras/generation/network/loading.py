@@ -43,11 +43,11 @@ _residents: dict[str, tuple[LanguageShard, object]] = {}
 def resident(name: str, load: Callable[[], LanguageShard]) -> LanguageShard:
     """Return a model, loaded again if its world has ended. Collective."""
     if name not in _residents or _residents[name][1] is not dist.group.WORLD:
-        release(name)
+        forget_model(name)
         _residents[name] = (load(), dist.group.WORLD)
     return _residents[name][0]
 
 
-def release(name: str) -> None:
+def forget_model(name: str) -> None:
     """Forget a model."""
     _residents.pop(name, None)

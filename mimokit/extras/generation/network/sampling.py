@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from mimokit.config.errors import ConfigError, Problem
-from mimokit.extras.generation.network.exchange import Group, gathered, rank_of, size_of, summed
+from mimokit.extras.generation.network.exchange import Group, all_gathered, rank_of, size_of, summed
 from mimokit.units import counted, shown
 
 UNIT = 2.0**40
@@ -230,7 +230,7 @@ def _best(scores: torch.Tensor, start: int, group: Group, raised: bool) -> Best:
     lowest_id = first.amin(dim=1).clamp(max=2**53)  # of a NaN there is none
     flag = highest.new_full((2, 1), float(raised), dtype=torch.float64)
     message = torch.cat((torch.stack((highest.double(), lowest_id.double())), flag), dim=1)
-    both = gathered(message, group)
+    both = all_gathered(message, group)
     values, places = both[:, 0, :-1], both[:, 1, :-1]
     wrong = values.isnan() | (values == torch.inf)
     if bool(wrong.any()):
@@ -247,7 +247,7 @@ def _best(scores: torch.Tensor, start: int, group: Group, raised: bool) -> Best:
 def _kth(scores: torch.Tensor, k: int, group: Group) -> torch.Tensor:
     """Return the k-th highest score of each row, [rows]; every rank sends its k highest."""
     local = scores.topk(min(k, scores.shape[1]), dim=1).values
-    everyone = gathered(local, group).transpose(0, 1).flatten(1)
+    everyone = all_gathered(local, group).transpose(0, 1).flatten(1)
     return everyone.topk(k, dim=1).values[:, -1]
 
 
@@ -305,7 +305,7 @@ def _drawn(weight: torch.Tensor, group: Group, uniform: Sequence[float]) -> torc
     Intervals are in the order of ids. The rank that has it finds the id and sends it to the others.
     """
     reached = weight.cumsum(dim=1)
-    totals = gathered(reached[:, -1].clone(), group)
+    totals = all_gathered(reached[:, -1].clone(), group)
     ends = totals.cumsum(dim=0)
     numbers = zip(uniform, ends[-1].tolist(), strict=True)
     targets = [min(int(number * total), total - 1) for number, total in numbers]

@@ -51,13 +51,13 @@ def gathered_facts(mine: Facts, nodes: int) -> list[Facts]:
     return [Facts.from_json(facts) for facts in gathered_values(asdict(mine), nodes)]
 
 
-def tensors_of(model: nn.Module) -> tuple[tuple[str, tuple[int, ...]], ...]:
+def shapes_of_model(model: nn.Module) -> tuple[tuple[str, tuple[int, ...]], ...]:
     """Return name and shape of each parameter and buffer."""
     named = [*model.named_parameters(), *model.named_buffers()]
     return tuple((name, tuple(tensor.shape)) for name, tensor in named)
 
 
-def check_same_model(facts: Sequence[Facts], rank: int) -> None:
+def check_model_of_node(facts: Sequence[Facts], rank: int) -> None:
     """Raise `FitError` if this node has not the model of node 0; it names the first difference."""
     first, local = dict(facts[0].tensors), dict(facts[rank].tensors)
     for name in [*first, *local]:

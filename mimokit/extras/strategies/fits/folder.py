@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import pandas as pd
 
-from mimokit.analysis.run_folders import RunFolderError, read_object, read_whole
+from mimokit.analysis.run_folders import RunFolderError, read_object, read_sound_table
 from mimokit.result_files import BY_STRATEGY, FIT_COLUMNS, PREDICTED_SECONDS, FitFile
 
 TEXTS = ("purpose", "operation")
@@ -67,7 +67,7 @@ def read_fit(directory: str | Path) -> FitFolder:
             "or the fit ended before its first step."
         )
     tables = {
-        file: read_whole(folder / file, columns, columns, TEXTS)
+        file: read_sound_table(folder / file, columns, columns, TEXTS)
         for file, columns in FIT_COLUMNS.items()
     }
     return FitFolder(

@@ -138,7 +138,7 @@ class NodeBatches:
             if not batch:
                 raise FitError(f"node {self._rank}: the training data gives no samples")
             while batch:
-                yield [(part, samples_of(part, minibatch_size)) for part in batch]
+                yield [(part, batch_length(part, minibatch_size)) for part in batch]
                 batch = list(itertools.islice(loader, micros))
 
     def _loader(self, epoch: int, **options: Any) -> DataLoader[Any]:
@@ -174,7 +174,7 @@ class ValidationData:
             return
         left = self._job.val_size
         for part in DataLoader(self._dataset, minibatch_size, generator=draws, **kwargs):
-            samples = samples_of(part, minibatch_size)
+            samples = batch_length(part, minibatch_size)
             yield part, samples
             left -= samples
             if left <= 0:
@@ -205,7 +205,7 @@ def chunks(entries: Sequence[int], size: int) -> Iterator[list[int]]:
         yield list(entries[start : start + size])
 
 
-def samples_of(batch: Any, otherwise: int) -> int:
+def batch_length(batch: Any, otherwise: int) -> int:
     """Return the length of the first tensor of a batch, or a guess if it has none."""
     if isinstance(batch, Tensor):
         return len(batch) if batch.ndim else 1
@@ -214,7 +214,7 @@ def samples_of(batch: Any, otherwise: int) -> int:
         parts = batch.values()
     elif isinstance(batch, Sequence) and not isinstance(batch, str):
         parts = batch
-    counts = (samples_of(part, 0) for part in parts)
+    counts = (batch_length(part, 0) for part in parts)
     return next((count for count in counts if count), otherwise)
 
 

@@ -18,12 +18,12 @@ from mimokit.extras.strategies.fits import checkpoint
 from mimokit.extras.strategies.fits.agreement import (
     Facts,
     StopAgreement,
-    check_same_model,
+    check_model_of_node,
     gathered_facts,
     gathered_values,
+    shapes_of_model,
     start_alike,
     steps_of,
-    tensors_of,
 )
 from mimokit.extras.strategies.fits.evaluation import Evaluator, measure_drift
 from mimokit.extras.strategies.fits.forward import accumulate, check_finite, find_minibatch_size
@@ -133,9 +133,9 @@ class FitNode:
         if size is None:
             trial = (self._model, self._job, self._data, self._nodes, self._device)
             size = find_minibatch_size(*trial) if self._rank == 0 else 1
-        mine = Facts(tensors_of(self._model), self._data.batches, size)
+        mine = Facts(shapes_of_model(self._model), self._data.batches, size)
         facts = gathered_facts(mine, self._nodes)
-        check_same_model(facts, self._rank)
+        check_model_of_node(facts, self._rank)
         return facts
 
     def _start(self) -> None:
