@@ -86,9 +86,9 @@ class ConfigRule:
         names = {"name": subject.name, "language": subject.language}
         if not subject.context.reads((self.path, *self.reads), names):
             return
-        if not (found := self.finds(subject)):
+        if not (broken_by := self.finds(subject)):
             return
-        values = found if isinstance(found, tuple) else (found,)
+        values = broken_by if isinstance(broken_by, tuple) else (broken_by,)
         right = self.right(*values) if callable(self.right) else self.right
         path, mends = self.path.format(**names), self.mends.format(*values, **names)
         value, says = subject.context.value_at(path), told(self.says, *values, **names)
