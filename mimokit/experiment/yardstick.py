@@ -130,7 +130,7 @@ def _until_each_step(runs: Sequence[Sequence[Noise]]) -> Iterator[Noise]:
 
 
 def _capped(first: Noise, worst: Noise) -> Noise:
-    return _each(lambda one, most: min(most, MOST_REPEATED * one), first, worst)
+    return _each(lambda once, most: min(most, MOST_REPEATED * once), first, worst)
 
 
 def _each(make: Callable[..., float], *steps: Noise) -> Noise:
