@@ -12,7 +12,7 @@ VENV := .venv-$(VERSION)
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo check test test-all test-versions lab bench clean docs movie
+.PHONY: setup demo check test test-all test-versions lab bench bench-against clean docs movie
 .DEFAULT_GOAL := setup
 
 setup: $(READY)
@@ -90,6 +90,10 @@ movie: setup
 
 bench: setup
 	$(BIN)/python -m benchmarks
+
+# What this tree costs as ratios of a tag: `make bench-against TAG=v0.1.0`.
+bench-against: setup
+	@$(BIN)/python -m benchmarks.against $(TAG)
 
 clean:
 	rm -rf build .pytest_cache .mypy_cache .ruff_cache .hypothesis
