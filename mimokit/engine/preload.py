@@ -11,9 +11,6 @@ import_module("mimokit.engine.verify.compare")
 # another rank failed, would keep half of the module.
 import_module("torch._dynamo")
 
-# Ranks that share frames assign them with it.
-import_module("scipy.optimize")
-
 # Forked engines share their memory.
 load_scans("train")
 load_scans("test")

@@ -21,6 +21,9 @@ PLANS = ENGINES | {"mimokit.layout_search", "mimokit.interop", "mimokit.cli.run_
 HELP = ENGINES | {"numpy", "ruamel", "mimokit.config.base", "mimokit.result_files"}
 NO_COMMAND = HELP | {"pydantic", "rich", "mimokit.cli.shared"}
 
+RECEIVER = ENGINES - {"mimokit.engine", "mimokit.cluster.cluster", "ipyparallel", "IPython", "zmq"}
+"""What the process that proves a layout, or trains it, leaves to its ranks."""
+
 SCRIPT = """
 import json, sys
 from importlib import import_module
@@ -66,3 +69,17 @@ def test_a_command_imports_what_it_uses(command: str, unused: set[str]) -> None:
 @rows("unused", *("mimokit.result_files", "numpy", "rich"))
 def test_an_import_that_is_not_used_is_found(unused: str) -> None:
     assert imported_by("--version", planted=unused) & NO_COMMAND >= {unused}
+
+
+@rows(
+    "modules, unused",
+    ("mimokit.experiment.verification, mimokit.engine.verify.steps", RECEIVER),
+    ("mimokit.engine.preload", {"scipy", "pandas", "altair", "numba"}),
+)
+def test_a_process_imports_what_it_uses(modules: str, unused: set[str]) -> None:
+    script = f"import sys, {modules}; print(*sys.modules)"
+    started = [sys.executable, "-c", script]
+    done = subprocess.run(started, capture_output=True, text=True, check=True, cwd=ROOT)
+    imported = set(done.stdout.split())
+    assert imported >= set(modules.split(", "))
+    assert not imported & unused
