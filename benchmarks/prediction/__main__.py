@@ -19,10 +19,13 @@ def main() -> None:
     """Print the judgement as tables, or as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder with the tables")
+    parser.add_argument(
+        "--given", type=int, default=0, help="own runs of each group of tried layouts"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
     try:
-        found = judge(arguments.data)
+        found = judge(arguments.data, arguments.given)
     except DataError as error:
         sys.exit(str(error))
     if arguments.json:
@@ -68,6 +71,38 @@ def show(found: Judgement) -> None:
                     _sign(gain.counts, gain.right),
                 ]
                 for gain in found.gains
+            ],
+        ),
+        (
+            "Choice among tried layouts, %",
+            (
+                "model",
+                "nodes",
+                "layouts",
+                "given",
+                "ten fastest",
+                "loss",
+                "of three",
+                "failures",
+                "refused",
+                "in band",
+                "missed by most",
+            ),
+            [
+                [
+                    each.model,
+                    each.nodes,
+                    each.layouts,
+                    each.given,
+                    each.ten_fastest_percent,
+                    each.loss_of_best_percent,
+                    each.loss_of_best_of_three_percent,
+                    _or_none(each.failures_foreseen_percent),
+                    each.runners_refused_percent,
+                    each.inside_band_percent,
+                    _most_missed(each.moved),
+                ]
+                for each in found.choices
             ],
         ),
         (
@@ -125,6 +160,14 @@ def show(found: Judgement) -> None:
         console.print(f"On a bound: {sentence}", highlight=False)
     for sentence in found.misses():
         console.print(f"Missed: {sentence}", highlight=False)
+
+
+def _or_none(percent: float | None) -> float | str:
+    return "none failed" if percent is None else percent
+
+
+def _most_missed(rows: tuple[tuple[str, float], ...]) -> str:
+    return "; ".join(f"{layout} x {times:.2g}" for layout, times in rows[:1])
 
 
 def _sign(counts: bool, right: bool) -> str:

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.prediction.fit_tried import TRIED
 from benchmarks.prediction.folds import (
     FITTED_MODELS,
     Fold,
@@ -44,7 +45,7 @@ def _fitted(old: bool) -> dict[str, Bounds]:
     return {
         name: (math.sqrt(one.low * one.high), one.low, one.high)
         for name, one in CONSTANTS.items()
-        if one.fitted and name.endswith(("a100", "2021")) == old
+        if one.fitted and name not in TRIED and name.endswith(("a100", "2021")) == old
     }
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.prediction.choices import Choice, choices, read_tried, tables_of
 from benchmarks.prediction.doubt import coverage, flagged
 from benchmarks.prediction.fit import bounds_reached, fitted_constants
+from benchmarks.prediction.fit_tried import TRIED
 from benchmarks.prediction.folds import Kind, fold_name
 from benchmarks.prediction.gains import FILE as GAINS
 from benchmarks.prediction.gains import Gain, read_gains
@@ -59,7 +61,7 @@ INSIDE = (75.0, 85.0)
 """Percent of left-out rows that stay inside the band of their predictions."""
 GIVEN_RUNS = 3
 """Runs of a family after which its others are predicted within 5 %."""
-MOST_CONSTANTS = 11
+MOST_CONSTANTS = 14
 LEAST_ORDER, MOST_POINTS = 0.9, 5.0
 """Spearman's correlation within a workload, and the mean difference of gains in points."""
 
@@ -80,6 +82,7 @@ class Judgement:
         given: runs of a family that are given -> mean error on its others in percent.
         constants: how many constants are fitted; None: it was not asked.
         on_bounds: sentences about constants that end on a bound, of all rows and of each fold.
+        choices: per group of a table of tried layouts, what the predictor would choose.
     """
 
     scores: tuple[Score, ...]
@@ -93,6 +96,7 @@ class Judgement:
     given: Mapping[int, float] = field(default_factory=dict)
     constants: int | None = None
     on_bounds: tuple[str, ...] = ()
+    choices: tuple[Choice, ...] = ()
 
     def families(self) -> dict[str, tuple[int, float, float]]:
         """Return family -> its rows, and mean error and bias in percent with it left out."""
@@ -155,7 +159,7 @@ class Judgement:
             found.append(_row(name, self.given[GIVEN_RUNS], 5.0, "% mean"))
         if self.constants is not None:
             found.append(_row("fitted constants", self.constants, MOST_CONSTANTS, ""))
-        return found
+        return found + choice_rows(self.choices)
 
     def as_printed(self) -> dict[str, float]:
         """Return group -> its mean error in percent without the rows that cannot be as printed."""
@@ -217,6 +221,7 @@ class Judgement:
             },
             "fitted_constants": self.constants,
             "on_bounds": list(self.on_bounds),
+            "choices": [asdict(choice) for choice in self.choices],
         }
 
 
@@ -254,15 +259,63 @@ def _row(name: str, measured: float, target: float, unit: str, least: bool = Fal
     }
 
 
-def judge(folder: Path) -> Judgement:
+def choice_rows(choices: Sequence[Choice]) -> list[Row]:
+    """Return what is reached in tables of tried layouts, against targets."""
+    if not choices:
+        return []
+    given = choices[0].given
+    near = [each.ten_fastest_percent for each in choices if each.nodes <= NEAR_NODES]
+    far = [each.ten_fastest_percent for each in choices if each.nodes > NEAR_NODES]
+    best = [each.loss_of_best_percent for each in choices]
+    of_three = [each.loss_of_best_of_three_percent for each in choices]
+    failed = [
+        each.failures_foreseen_percent
+        for each in choices
+        if each.failures_foreseen_percent is not None
+    ]
+    refused = [each.runners_refused_percent for each in choices]
+    bounds = CHOICE_TARGETS[given > 0]
+    named: tuple[tuple[str, list[float], float, bool], ...] = (
+        (f"ten fastest, up to {NEAR_NODES} nodes", near, bounds[0], False),
+        (f"ten fastest, more than {NEAR_NODES} nodes", far, bounds[1], False),
+        ("loss of the predicted best", best, bounds[2], False),
+        ("loss of the best of three", of_three, bounds[3], False),
+        ("failures foreseen", failed, 90.0, True),
+        ("runners refused", refused, 1.0, False),
+    )
+    return [
+        _row(f"{name}, {given} own runs given", float(np.mean(found)), target, "% mean", least)
+        for name, found, target, least in named
+        if found
+    ]
+
+
+NEAR_NODES = 8
+CHOICE_TARGETS: Mapping[bool, tuple[float, float, float, float]] = {
+    False: (15.0, 25.0, 15.0, 5.0),
+    True: (10.0, 10.0, 5.0, 1.0),
+}
+"""Whether own runs are given -> targets in percent, in the order of `choice_rows`."""
+
+
+def judge(folder: Path, given: int = 0) -> Judgement:
     """Judge the predictor by the tables of a folder.
+
+    Args:
+        given: own runs of each group of tried layouts.
 
     Raises:
         DataError: the folder has none of the tables, or one lacks a column.
     """
-    if not any((folder / name).exists() for name in (PUBLISHED, A100, GAINS)):
-        raise DataError(f"{folder}: there is none of {PUBLISHED}, {A100} and {GAINS}.")
+    tried = tables_of(folder)
+    if not tried and not any((folder / name).exists() for name in (PUBLISHED, A100, GAINS)):
+        raise DataError(
+            f"{folder}: there is none of {PUBLISHED}, {A100} and {GAINS}, and no table of tried "
+            "layouts, which has a column 'outcome'."
+        )
     rows, skipped = read(folder)
+    for path in tried:
+        skipped = Counter(skipped) + Counter(read_tried(path)[1])
     timed = [row for row in rows if row.seconds]
     apart, shipped = predictions(timed)
     left_out = tuple(scores(timed, apart, shipped))
@@ -282,6 +335,7 @@ def judge(folder: Path) -> Judgement:
         {kind: 100 * share for kind, share in coverage(*_later(left_out)).items()},
         {timed[place].label: why for place, why in flagged(timed).items()},
         means(errors_of(timed)),
-        len(fitted_constants()["all"]),
+        len(fitted_constants()["all"]) + len(TRIED),
         tuple(bounds_reached()),
+        tuple(choice for path in tried for choice in choices(path, given)),
     )

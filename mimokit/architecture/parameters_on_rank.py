@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate, pairwise
 
@@ -41,6 +41,10 @@ def stage_layers(
 
     Dense layers of a mixture come first; with several chunks per stage they are in the first ones.
     """
+    if np.any(np.greater(sizes.logits_as_layers, 0)):
+        dealt = layers_before(layers, sizes, stage + 1) - layers_before(layers, sizes, stage)
+        ahead = np.clip(dense - layers_before(layers, sizes, stage), 0, dealt)
+        return StageLayers(ahead, dealt - ahead)
     per_chunk, ends = sizes.layers_per_chunk(layers, extra)
     first, last = np.equal(stage, 0), np.equal(stage, sizes.pipeline - 1)
     full = per_chunk * sizes.virtual
@@ -53,6 +57,44 @@ def stage_layers(
     of_first_chunk = np.minimum(total, per_chunk - ends * first)
     here = np.clip(dense - before, 0, of_first_chunk)
     return StageLayers(here, total - here)
+
+
+def layers_before(layers: int, sizes: ParallelSizes, stage: Numbers) -> Numbers:
+    """Return the layers in front of a stage, where layers are dealt by their products.
+
+    A layer goes to the first stage up to whose end its share of all products, logits included, has
+    been reached. The logits are on the last stage.
+    """
+    reached = np.floor((layers + sizes.logits_as_layers) * stage / sizes.pipeline + _ROUNDING)
+    return np.where(np.greater_equal(stage, sizes.pipeline), layers, np.minimum(reached, layers))
+
+
+def fullest_between(layers: int, sizes: ParallelSizes) -> tuple[Numbers, Numbers]:
+    """Return the fullest stage between the first and the last, and the mean of those over it.
+
+    Where layers are dealt by their products, stages differ by a layer.
+    """
+    last = np.asarray(sizes.pipeline) - 1
+    stages = np.arange(1, max(2, int(np.max(last))))
+    wide = [np.asarray(part)[..., None] for part in (sizes.pipeline, sizes.logits_as_layers)]
+    every = replace(sizes, pipeline=wide[0], logits_as_layers=wide[1])
+    held = layers_before(layers, every, stages + 1) - layers_before(layers, every, stages)
+    held = np.where(stages < last[..., None], held, 0)
+    most = held.max(axis=-1)
+    mean = held.sum(axis=-1) / np.maximum(1, last - 1)
+    return np.minimum(stages[held.argmax(axis=-1)], last), mean / np.maximum(1, most)
+
+
+def has_empty_stage(layers: int, sizes: ParallelSizes) -> bool:
+    """Return whether a stage before the last gets no layer, where layers are dealt."""
+    if not np.any(np.greater(sizes.logits_as_layers, 0)):
+        return False
+    ends = layers_before(layers, sizes, np.arange(int(sizes.pipeline)))
+    return bool(np.any(np.diff(ends) < 1))
+
+
+_ROUNDING = 1e-9
+"""What a share of whole layers may be short of them by."""
 
 
 def stage_spans(layers: int, sizes: ParallelSizes, extra: int = 0) -> tuple[Span, ...]:

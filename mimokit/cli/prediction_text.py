@@ -10,6 +10,7 @@ from mimokit.planning.layout import ConfigSource
 from mimokit.planning.report.rows import module_hues
 from mimokit.prediction import PART_WORDS, Prediction
 from mimokit.prediction.prediction import predict_task
+from mimokit.prediction.result import chance_text
 from mimokit.prediction.task import task_of
 from mimokit.prediction.verdict import Verdict, verdict_lines, verdict_of, verdict_sentence
 from mimokit.tables import Section, rich_table
@@ -65,6 +66,7 @@ def memory_bar(verdict: Verdict) -> Text:
 
 def _totals(prediction: Prediction) -> Text:
     room = "fits" if prediction.fits else "does NOT fit"
+    room += chance_text(prediction.fit_chance)
     cost = prediction.dollars_per_million_tokens
     price = "" if cost is None else f", {cost:.3g} dollars per million tokens"
     exchange = prediction.exchange_text()

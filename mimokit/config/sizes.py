@@ -45,6 +45,8 @@ class ParallelSizes:
         fully_sharded: weights and gradients too (FSDP, ZeRO 3).
         reduces_behind: gradients are reduced behind the last backward pass, also where the training
             stack would do so during it.
+        logits_as_layers: layers that the logits count as where a training stack deals layers to
+            stages by their products; 0: stages hold equally many, as Megatron's do.
     """
 
     tensor: Numbers = 1
@@ -60,6 +62,7 @@ class ParallelSizes:
     distributed_optimizer: Numbers = True
     fully_sharded: Numbers = False
     reduces_behind: Numbers = False
+    logits_as_layers: Numbers = 0.0
     expert_tensor: Numbers = field(default=1, kw_only=True)
 
     @property

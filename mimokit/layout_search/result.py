@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from mimokit.layout_search.task import SearchTask
 from mimokit.layout_search.why_not import WhyNot, why_not
 from mimokit.prediction import Layout, Prediction
 from mimokit.prediction.band import is_tie
+from mimokit.prediction.result import chance_text
 from mimokit.prediction.verdict import DOLLARS, MEASURES, verdict_of, verdict_texts
 from mimokit.tables import Report, Section
 from mimokit.units import GIB, counted, seconds_text
@@ -76,6 +77,13 @@ class SearchResult(Report):
         """Return why a layout was not chosen: what it breaks, or what it loses and where."""
         return why_not(self.task, self.best, layout)
 
+    def telling(self, count: int = 3) -> tuple[Prediction, ...]:
+        """Return the finalists whose runs would tell `calibrate_from` most, the first one first."""
+        from mimokit.prediction.own_runs.telling import most_telling
+
+        tasks = [self.task.prediction_task(each.layout) for each in self.finalists]
+        return tuple(self.finalists[place] for place in most_telling(tasks, count))
+
     def to_frame(self) -> pd.DataFrame:
         """Return the finalists and the front as a table, one row per layout, the best first.
 
@@ -124,7 +132,7 @@ class SearchResult(Report):
         numbered = list(enumerate(best, start=1))
         headings = tuple(COLUMNS[index] for index in figures)
         return (
-            Section(title(self), sentences=[*self.cut, *self.best.supposed]),
+            Section(title(self), sentences=[*self.cut, *_room(self.best), *self.best.supposed]),
             # Beside the figures a layout would have the width of a word in a terminal.
             Section(
                 "Best layouts",
@@ -176,6 +184,12 @@ def row_of(prediction: Prediction) -> tuple[str, ...]:
         *(verdict.get(measure.key, "") for measure in _OTHERS),
         f"{prediction.utilisation:.0%}",
     )
+
+
+def _room(best: Prediction) -> Iterator[str]:
+    chance = chance_text(best.fit_chance)
+    if chance:
+        yield f"The best layout fits{chance}: predicted memory is not exact."
 
 
 def columns_of(result: SearchResult) -> tuple[str, ...]:

@@ -112,8 +112,12 @@ class SearchTask:
         return prediction
 
     def _predict(self, layout: Layout) -> Prediction:
-        return predict_task(
-            PredictionTask(self.model, layout, self.workload, self.system, self.price_per_gpu_hour)
+        return predict_task(self.prediction_task(layout))
+
+    def prediction_task(self, layout: Layout) -> PredictionTask:
+        """Return what a prediction of a layout depends on."""
+        return PredictionTask(
+            self.model, layout, self.workload, self.system, self.price_per_gpu_hour
         )
 
 

@@ -23,6 +23,7 @@ from mimokit.prediction.paths import around
 from mimokit.prediction.step_time import ModuleInput, ModuleStep, System, module_step
 from mimokit.prediction.step_time.collectives import TimedMessage, gathered
 from mimokit.prediction.step_time.pipeline import last_round, slowest_and_once
+from mimokit.prediction.step_time.stage import dealt
 from mimokit.prediction.workload import Workload
 
 
@@ -176,7 +177,7 @@ def language_cost(
 ) -> LanguageCost:
     """Return the cost of the language model, or of a decoder."""
     name = _name_of(model, layout)
-    sizes = layout.modules[name]
+    sizes = dealt(model, layout.modules[name], system)
     micro_batches = workload.global_batch_size / (sizes.data * sizes.micro_batch)
     frozen = model.name in workload.frozen
     inputs = language_input(model, sizes, workload, trained_before=trained_before)

@@ -54,7 +54,7 @@ def simulated_passes(
     sizes, count = language.sizes, float(language.micro_batches)
     several = has_phases(layout) or (layout.mode == "heterogeneous" and bool(layout.others))
     alone = layout.mode != "colocated" and int(sizes.pipeline) > 1 and int(sizes.virtual) == 1
-    if not (several or alone) or not is_small(layout, count):
+    if not (several or alone) or not is_small(layout, count) or np.any(sizes.logits_as_layers):
         return None
     return float(timed_pipeline(layout, language, encoders, workload, system).makespan)
 

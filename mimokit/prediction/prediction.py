@@ -34,6 +34,7 @@ from mimokit.prediction.module_costs import (
 from mimokit.prediction.peak import peak_of_rank
 from mimokit.prediction.pipeline import simulated_passes
 from mimokit.prediction.result import Prediction
+from mimokit.prediction.room import fit_chance, with_retries
 from mimokit.prediction.shared_cores import on_shared_cores
 from mimokit.prediction.step_time import Software, System
 from mimokit.prediction.step_time.breakdown import PARTS
@@ -111,6 +112,7 @@ def predict_task(task: PredictionTask) -> Prediction:
         closed = float(cost.seconds - cost.update)
         cost = replace(cost, seconds=float(cost.seconds) + (exact - closed))
     cost = on_shared_cores(cost, layout.mode, language, encoders, workload, system)
+    cost = with_retries(cost, system)
     seconds = float(cost.seconds)
     band, why = band_of(language_of(model), system)
     tflops = step_flops(model, workload) / seconds / layout.gpus
@@ -122,6 +124,7 @@ def predict_task(task: PredictionTask) -> Prediction:
         parts=_parts(language, cost, seconds),
         lines=_memory_table(task, language, encoders),
         peak_memory=float(cost.memory),
+        fit_chance=fit_chance(language, language_of(model).net.layers, float(cost.memory), system),
         capacity=system.hardware.memory_bytes,
         tokens_per_second=workload.tokens / seconds,
         tflops_per_gpu=tflops / 1e12,
@@ -180,7 +183,8 @@ def layout_cost(
 ) -> LayoutCost:
     """Return the cost of a layout, in closed form."""
     cost = _cost_in_mode(mode, language, encoders, workload, system)
-    return on_shared_cores(cost, mode, language, encoders, workload, system)
+    cost = on_shared_cores(cost, mode, language, encoders, workload, system)
+    return with_retries(cost, system)
 
 
 def _cost_in_mode(

@@ -15,6 +15,17 @@ from mimokit.prediction.layout import Layout
 from mimokit.prediction.memory import MemoryLine
 from mimokit.units import GIB, seconds_text
 
+SURE = 0.98
+"""Probability from which on a prediction says nothing of it."""
+
+
+def chance_text(chance: float) -> str:
+    """Return " in 9 of 10 runs", where it is not sure whether a layout fits; else nothing."""
+    if not 1 - SURE < chance < SURE:
+        return ""
+    return f", in {min(9, max(1, round(10 * chance)))} of 10 runs"
+
+
 _NOT_WRITTEN = ("lines", "work")
 
 
@@ -33,6 +44,7 @@ class Prediction:
         exchange_seconds: how long replicas wait for exchanges per step, on average. It comes on
             top of `seconds` and of what follows from it, all of which are those of one replica.
             None: no strategy between replicas, or it does not describe the links.
+        fit_chance: probability that it fits, of the uncertainty of predicted memory.
         supposed: sentences about what widens the band.
         work: makes the explanation.
     """
@@ -51,6 +63,7 @@ class Prediction:
     dollars_per_million_tokens: float | None
     precision: str
     exchange_seconds: float | None = None
+    fit_chance: float = 1.0
     supposed: tuple[str, ...] = ()
     work: Callable[[], StepExplanation] | None = field(default=None, repr=False, compare=False)
 
@@ -78,6 +91,7 @@ class Prediction:
             f"{self.tokens_per_second:,.0f} tokens/s, {self.tflops_per_gpu:.0f} TFLOP/s per GPU, "
             f"{self.utilisation:.0%} of its peak\n"
             f"memory {peak:.1f} of {room:.1f} GiB: {'fits' if self.fits else 'does not fit'}"
+            f"{chance_text(self.fit_chance)}"
         )
         if self.exchange_seconds is not None:
             text += f"\n{self.exchange_text()}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from mimokit.prediction.result import Prediction
+from mimokit.prediction.result import Prediction, chance_text
 from mimokit.units import GIB, seconds_text
 
 
@@ -19,6 +19,7 @@ class Verdict:
         memory: module -> bytes on the fullest GPU; modules that share it are all listed.
         idle: share of the step for which a GPU waits in a pipeline.
         dollars: per billion tokens; None without a price.
+        fit_chance: probability that it fits on the fullest GPU.
         supposed: sentences about what widens the band.
     """
 
@@ -30,6 +31,7 @@ class Verdict:
     capacity: float
     idle: float
     dollars: float | None
+    fit_chance: float = 1.0
     supposed: tuple[str, ...] = ()
 
     @property
@@ -59,6 +61,7 @@ def verdict_of(prediction: Prediction) -> Verdict:
         capacity=prediction.capacity,
         idle=prediction.parts.get("bubble", 0.0) / prediction.seconds,
         dollars=None if price is None else 1000 * price,
+        fit_chance=prediction.fit_chance,
         supposed=prediction.supposed,
     )
 
@@ -137,7 +140,7 @@ def verdict_lines(now: Verdict, before: Verdict | None = None) -> tuple[VerdictL
     """Return a verdict as text, with the change against another one."""
     notes = {
         "seconds": f"{seconds_text(now.low)} to {seconds_text(now.high)}",
-        "memory": f"of {_gib(now.capacity)}" + ("" if now.fits else ": does not fit"),
+        "memory": f"of {_gib(now.capacity)}{_room(now)}",
     }
     lines = []
     for measure in MEASURES:
@@ -152,6 +155,13 @@ def verdict_lines(now: Verdict, before: Verdict | None = None) -> tuple[VerdictL
         why = " ".join(now.supposed) if measure.key == "seconds" else ""
         lines.append(VerdictLine(measure.key, measure.label, text, note, change, better, why))
     return tuple(lines)
+
+
+def _room(now: Verdict) -> str:
+    chance = chance_text(now.fit_chance)
+    if now.fits:
+        return f": fits{chance}" if chance else ""
+    return f": does not fit, or{chance[1:]}" if chance else ": does not fit"
 
 
 def _better(key: str, now: Verdict, before: Verdict) -> bool | None:

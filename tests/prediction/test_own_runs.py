@@ -104,9 +104,9 @@ def test_a_stack_that_does_not_ship_is_not_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"constants": {"matrix_share": 3.0}}, "matrix_share is 3.0, outside its bounds 0."),
-        ({"constants": {"speed": 1.0}}, "speed is none of matrix_share, memory_share"),
-        ({"format": 2}, "it has no format 1"),
+        ({"facts": {"matrix_share": 3.0}}, "matrix_share is 3.0, outside its bounds 0."),
+        ({"facts": {"speed": 1.0}}, "Fact 'speed': it does not exist"),
+        ({"format": 3}, "it has no format 2"),
     ],
 )
 def test_a_file_that_was_changed_is_refused(

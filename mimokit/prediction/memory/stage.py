@@ -29,8 +29,6 @@ from mimokit.prediction.memory.states import IN_HALF, Storage, state_bytes, upda
 from mimokit.prediction.remembered import remembered
 from mimokit.units import bytes_text
 
-ENTROPY = 4
-"""Bytes that the cross entropy keeps of a logit, beside the logit."""
 PARTS = ("weights", "gradients", "optimizer", "activations", "logits", "buffers", "strategy")
 
 
@@ -110,6 +108,8 @@ def stage_memory(
     count = sizes.micro_batch if samples is None else samples
     tokens = count * seq / sizes.context
     alive = micro_batches_in_flight(sizes, micro_batches, stage) if held_for is None else held_for
+    if storage.in_flight != 1:
+        alive = np.minimum(micro_batches, 1 + storage.in_flight * (alive - 1))
     kept = _kept(module, sizes, tokens, seq, stage, storage, frozen=frozen)
     backward = 0.0 if frozen and not passes_gradient else 1.0
     parameters = rank_parameters(module, sizes, stage)
@@ -137,6 +137,10 @@ def _kept(
     whole = layers.first(storage.recompute_layers)
     inputs = storage.number * net.hidden * tokens / sizes.sequence_shards
     kept: Numbers = inputs * whole.total
+    if storage.keeps_gathered:  # the inputs of attention and of the feed-forward layer
+        cut = np.logical_and(np.greater(sizes.sequence_shards, 1), np.equal(sizes.pipeline, 1))
+        gathered = 2 * storage.number * net.hidden * tokens
+        kept = kept + cut * gathered * (layers.total - whole.total)
     further = np.equal(stage, sizes.pipeline - 1) * module.next_token_layers
     each = {
         moe: layer_activations(
@@ -171,7 +175,12 @@ def _logits(
     if isinstance(module, EncoderBranch):
         return 0.0 * tokens
     rows = output_rows(module, sizes) * (1 + module.next_token_layers)
-    return np.equal(stage, sizes.pipeline - 1) * (storage.number + ENTROPY) * tokens * rows
+    return (
+        np.equal(stage, sizes.pipeline - 1)
+        * (storage.number + storage.logit_copies)
+        * tokens
+        * rows
+    )
 
 
 def _buffers(
@@ -342,7 +351,11 @@ def _logit_factors(
     if isinstance(module, EncoderBranch):
         return {"bytes": total}
     rows = float(output_rows(module, sizes))
-    factors = {"bytes": storage.number + ENTROPY, "tokens": tokens, "vocabulary on the rank": rows}
+    factors = {
+        "bytes": storage.number + storage.logit_copies,
+        "tokens": tokens,
+        "vocabulary on the rank": rows,
+    }
     further = module.next_token_layers
     return {**factors, "tokens predicted at once": 1 + further} if further else factors
 

@@ -43,6 +43,9 @@ class Storage:
         dummy_gradients: Transformer Engine keeps an unused gradient of each shape of a weight.
         recompute_layers: layers of each stage that keep their input alone.
         recompute_modules: parts of other layers that are computed again, by Megatron's names.
+        in_flight: micro-batches whose activations a pipeline keeps, over those in flight in it.
+        keeps_gathered: what tensor parallelism gathers is kept for the backward pass.
+        logit_copies: bytes that the loss keeps of a logit, beside the logit.
     """
 
     gradient: float = GRADIENT
@@ -57,6 +60,9 @@ class Storage:
     dummy_gradients: bool = False
     recompute_layers: int = 0
     recompute_modules: tuple[str, ...] = ()
+    in_flight: float = 1.0
+    keeps_gathered: bool = False
+    logit_copies: float = 4.0
 
 
 IN_HALF = Storage()

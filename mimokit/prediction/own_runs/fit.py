@@ -26,6 +26,8 @@ LEAST_EFFECT = 0.02
 tell nothing of the constant."""
 APART = 0.2
 """Share by which runs of one layout differ that contradict each other."""
+STALLED = 2.0
+"""Standard deviations from which on a run hardly counts: some stall for reasons of their day."""
 STEP = 0.02
 FEWEST = 2
 
@@ -98,7 +100,7 @@ def adjust(runs: Sequence[OwnRun], software: Software) -> Adjusted:
         for name in told
         if not math.isclose(getattr(software, name), getattr(adjusted, name), rel_tol=1e-3)
     }
-    bounds = movable(gpu)
+    bounds = movable(gpu, software)
     on_bounds = tuple(
         f"{name} ends on its bound {bound:.4g}: something is missing here, which it stands for"
         for name in moved
@@ -151,6 +153,11 @@ def _check(runs: Sequence[OwnRun]) -> None:
         sentence = (
             f"Calibration from runs: they are of {' and '.join(gpus)}; give the runs of one GPU."
         )
+    elif len({str(run.layout_key) for run in runs}) == 1:
+        sentence = (
+            f"Calibration from runs: the {len(runs)} runs are of one layout, which tells nothing "
+            "of others; add runs of other layouts (`SearchResult.telling` names some)."
+        )
     else:
         return
     raise ConfigError([Problem("calibration", "runs", len(runs), sentence)])
@@ -162,7 +169,7 @@ def _error(run: OwnRun, software: Software) -> float:
 
 def _told(runs: Sequence[OwnRun], software: Software, gpu: str) -> list[str]:
     """Return the constants that change the seconds of any run."""
-    names = [name for name in movable(gpu) if getattr(software, name) > 0]
+    names = [name for name in movable(gpu, software) if getattr(software, name) > 0]
     base = _logs(runs, software)
     return [
         name for name in names if np.max(np.abs(_slope(runs, software, name, base))) > LEAST_EFFECT
@@ -174,7 +181,7 @@ def fitted(runs: Sequence[OwnRun], software: Software, gpu: str) -> Software:
     names = _told(runs, software, gpu)
     if not names:
         return software
-    bounds = movable(gpu)
+    bounds = movable(gpu, software)
     low, high = (np.log([bounds[name][side] for name in names]) for side in (0, 1))
     measured = np.log([run.seconds for run in runs])
     start = np.clip(np.log([getattr(software, name) for name in names]), low, high)
@@ -194,7 +201,9 @@ def fitted(runs: Sequence[OwnRun], software: Software, gpu: str) -> Software:
             return np.concatenate([missed, (values - start) / PRIOR])
 
         inside = np.clip(at, low + 1e-9, high - 1e-9)
-        best = least_squares(residuals, inside, bounds=(low, high), loss="soft_l1").x
+        best = least_squares(
+            residuals, inside, bounds=(low, high), loss="cauchy", f_scale=STALLED
+        ).x
         best_stack = replace(best_stack, **dict(zip(names, np.exp(best).tolist(), strict=True)))
     return best_stack
 

@@ -23,7 +23,7 @@ from mimokit.prediction.step_time import Software
 from mimokit.prediction.task import PredictionTask, system_of
 from mimokit.prediction.validity import check_layout, check_links, check_precision
 from mimokit.prediction.workload import Workload
-from mimokit.units import GIB
+from mimokit.units import GIB, shown
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,8 @@ def read_runs(
 
     Columns: model (a shipped one, or a Hugging Face directory), seq_length, global_batch_size, dp,
     seconds; and if they are not 1: tp, pp, vpp, cp, ep, micro_batch; and precision (bf16),
-    recompute (none), fsdp (false), memory_gib, and the fields of `runtime.recipe`.
+    recompute (none), fsdp (false), memory_gib, gpu and software, which are those of the
+    calibration, and the fields of `runtime.recipe`.
 
     Raises:
         ConfigError: the file cannot be read, a column is missing, a row is wrong, or its layout
@@ -113,6 +114,10 @@ def read_runs(
 
 
 def _run(row: Mapping[str, str], where: str, hardware: Hardware, software: Software) -> OwnRun:
+    for column, here in (("gpu", hardware.name), ("software", software.name)):
+        said = (row.get(column) or "").strip()
+        if said and said != here:
+            raise _refused(where, f"{column} is '{shown(said)}', and the others ran with '{here}'")
     model = _model(row, where)
     sizes = ParallelSizes(
         **{field: _whole(row, column, where) for column, field in SIZES.items()},

@@ -107,8 +107,12 @@ def _bandwidth(hardware: Hardware, ranks: Numbers, inside: Numbers) -> Numbers:
 
 
 def _latency(hardware: Hardware, ranks: Numbers, inside: Numbers) -> Numbers:
-    """Return the least seconds of a collective over a group with `inside` ranks in a domain."""
-    seconds = np.where(np.less(inside, ranks), hardware.network.latency, hardware.domain.latency)
+    """Return the least seconds of a collective over a group with `inside` ranks in a domain.
+
+    A ring crosses from domain to domain as often as the group has domains, less one.
+    """
+    crossings = np.maximum(1, ranks / inside - 1) * hardware.network.latency
+    seconds = np.where(np.less(inside, ranks), crossings, hardware.domain.latency)
     return np.where(np.greater(ranks, 1), seconds, 0.0)
 
 

@@ -196,6 +196,28 @@ CONSTANTS: Mapping[str, Constant] = _table(
             "host_softmax 2021", "host time of an unfused softmax, more than of the fused one",
             SECONDS, 0.000475, 0.3e-3, 0.7e-3, "8 more kernels of 50 µs", fitted=True,
         ),
+        Constant(
+            "host_layer nanotron", "`host_layer` of Nanotron, whose kernels are not fused",
+            SECONDS, 1.85e-3, 0.5e-3, 2.5e-3, "Playbook: 4.4 ms a layer at any TP on one node",
+        ),
+        Constant(
+            "matrix nanotron", "share of `matrix h100` that products of Nanotron reach",
+            SHARE, 0.843, 0.7, 1.0, "Playbook, 1 to 32 nodes", fitted=True,
+        ),
+        Constant(
+            "host_piped", "seconds per tensor rank of a collective in a pipeline over nodes, more",
+            SECONDS, 0.278e-3, 0.05e-3, 0.6e-3,
+            "Playbook, 1 sample a micro-batch: 8.5, 13, 21 ms a layer at TP 2, 4, 8, not 4.4",
+            fitted=True,
+        ),
+        Constant(
+            "straggling", "share that a step takes longer for each doubling of nodes",
+            SHARE, 0.01, 0.0, 0.05, "Playbook, 1 to 32 nodes; assumed, inside what fits it",
+        ),
+        Constant(
+            "network efa", "`network` of Elastic Fabric Adapters",
+            SHARE, 0.40, 0.2, 0.95, "Playbook, 2 to 32 nodes", fitted=True,
+        ),
     )
 )  # fmt: skip
 

@@ -47,11 +47,21 @@ def launch_seconds(
 def _dense(net: Transformer, sizes: ParallelSizes, system: System) -> Numbers:
     software = system.software
     narrow = value("narrow launch") if system.is_narrow else 1.0
-    seconds = software.host_layer * narrow + collectives(net, sizes) * software.host_collective
+    seconds: Numbers = software.host_layer * narrow
+    seconds = seconds + collectives(net, sizes) * (software.host_collective + _piped(sizes, system))
     if not software.host_softmax:
         return seconds
     scores = net.heads / sizes.tensor * sizes.micro_batch
     return seconds + software.host_softmax * np.not_equal(scores % SCORES_PER_BLOCK, 0)
+
+
+def _piped(sizes: ParallelSizes, system: System) -> Numbers:
+    """Return the seconds that a collective takes longer in a pipeline that spans domains."""
+    if not system.software.host_piped:
+        return 0.0
+    spans = np.greater(sizes.ranks, system.hardware.domain_ranks)
+    piped = np.logical_and(spans, np.greater(sizes.pipeline, 1))
+    return system.software.host_piped * sizes.tensor * piped
 
 
 def collectives(net: Transformer, sizes: ParallelSizes) -> Numbers:

@@ -8,6 +8,7 @@ import numpy as np
 
 from mimokit.architecture.modules import Module
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
+from mimokit.architecture.parameters_on_rank import fullest_between
 from mimokit.prediction.remembered import remembered
 from mimokit.prediction.step_time.breakdown import StageTime, TimeBreakdown
 from mimokit.prediction.step_time.stage import (
@@ -75,13 +76,17 @@ def module_step(
     2401.10241, table 2).
     """
     last = sizes.pipeline - 1
-    middle = np.minimum(1, last)
+    middle: Numbers = np.minimum(1, last)
+    mean: Numbers = 1.0
+    if np.any(np.greater(sizes.logits_as_layers, 0)):
+        middle, mean = fullest_between(module.net.layers, sizes)
     times = layer_times(module, sizes, inputs, system)
     first, between, end = (
         stage_time(module, sizes, inputs, system, stage, times) for stage in (0, middle, last)
     )
     stages = (first, between, end)
     slowest, once = slowest_and_once(first.total, between.total, end.total, sizes.pipeline)
+    once = once - np.maximum(0, sizes.pipeline - 2) * (1 - mean) * between.total
     hop = boundary_time(module, sizes, inputs, system)
     hidden = system.software.overlaps_sends * np.greater(sizes.virtual, 1)
     busiest = _busiest(stages, slowest)
@@ -89,13 +94,19 @@ def module_step(
     waiting: Numbers = 1.0
     if inputs.weights_apart:
         waiting = np.maximum(0.0, 1 - 2 * busiest.weights / slowest)
+    bubble = (once - slowest) / sizes.virtual * waiting
+    bubble = bubble + last_round(
+        busiest.forward.total, busiest.backward.total, sizes, micro_batches
+    )
+    domains = np.maximum(1.0, sizes.ranks / system.hardware.domain_ranks)
+    late = system.software.straggling * np.log2(domains) * (slowest * micro_batches + bubble)
     return ModuleStep(
         work=(busiest.forward + busiest.backward).times(micro_batches),
         forward=busiest.forward.total * micro_batches,
         pipeline=np.where(hidden, 0.0, 2 * hop * sizes.virtual * micro_batches) + 2 * hop * last,
-        bubble=(once - slowest) / sizes.virtual * waiting
-        + last_round(busiest.forward.total, busiest.backward.total, sizes, micro_batches),
-        data=_exposed(
+        bubble=bubble,
+        data=late
+        + _exposed(
             update.reduce.seconds, update.gather.seconds, busiest, sizes, system, micro_batches
         ),
         optimizer=update.optimizer.seconds,
@@ -165,6 +176,7 @@ def _exposed(
     """
     if not system.software.overlaps_data:
         return reduce + collect
+    apart = np.logical_and(sizes.distributed_optimizer, not system.software.overlaps_shards)
     window = np.where(np.greater(sizes.virtual, 1), np.minimum(sizes.pipeline, micro_batches), 1)
     hiding = np.where(sizes.reduces_behind, 0.0, window * stage.backward.total)
     once = np.maximum(0.0, reduce - hiding)
@@ -172,4 +184,5 @@ def _exposed(
     each = np.maximum(0.0, collect - stage.forward.total)
     behind = np.greater(stage.backward.total, 0)
     each = each + behind * np.maximum(0.0, collect + reduce - stage.backward.total)
+    once = np.where(apart, reduce + collect, once)
     return np.where(sizes.fully_sharded, micro_batches * each, once)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from mimokit.config.errors import ConfigError, Problem, unknown_name
 from mimokit.config.text_file import MOST_CHARACTERS, read_json, read_text_file, reason_of
 from mimokit.prediction.step_time.constants import CONSTANTS, chip_of, value
 from mimokit.units import shown
 
+LOGIT_COPIES = 4.0
+"""Bytes that a cross entropy of one kernel keeps of a logit, beside the logit."""
 TensorOverlap = Literal["none", "async", "pipelined"]
 
 
@@ -42,6 +44,7 @@ class Software:
             `tensor_seconds`.
         overlaps_data: gradients are reduced during the backward pass, weights are gathered during
             the forward pass.
+        overlaps_shards: the same where each rank owns a shard of the optimizer.
         overlaps_sends: sends between chunks of an interleaved schedule run beside passes.
         main_gradient_bytes: bytes per gradient in memory, between backward passes and optimizer.
         fp8_weight_bytes: bytes per weight in the matrices of a dense model that trains in fp8: 1
@@ -50,6 +53,18 @@ class Software:
             the matrix product of its expert, and back.
         dummy_gradients: gradients are added up in the products, and Transformer Engine keeps an
             unused gradient of each shape of a weight.
+        deals_layers: layers are dealt to stages so that these have equal products, the logits among
+            them; otherwise stages have equally many layers.
+        in_flight: micro-batches whose activations a pipeline keeps, over those in flight in it.
+        keeps_gathered: inputs that tensor parallelism gathers are kept for the backward pass, and
+            not gathered again.
+        logit_copies: bytes that the loss keeps of a logit, beside the logit.
+        host_piped: seconds per rank of a tensor-parallel group that a collective takes longer in a
+            pipeline that spans domains.
+        straggling: share by which a step takes longer for each doubling of the domains.
+        memory_error: standard deviation of predicted peaks of memory, as a share.
+        retries: times its passes that a step takes longer where the allocator retries in all of
+            its micro-batches; 0: its segments expand, so that it does not.
         gpu: name of the GPU on whose runs the constants were calibrated; empty: on published ones.
     """
 
@@ -69,12 +84,21 @@ class Software:
     network_share: float = 1.0
     tensor_overlap: TensorOverlap = "none"
     overlaps_data: bool = True
+    overlaps_shards: bool = True
     overlaps_sends: bool = True
     gradient_bytes: int = 4
     main_gradient_bytes: int = 4
     fp8_weight_bytes: float = 2.0
     expert_passes: float = 4.0
     dummy_gradients: bool = False
+    deals_layers: bool = False
+    in_flight: float = 1.0
+    keeps_gathered: bool = False
+    logit_copies: float = LOGIT_COPIES
+    host_piped: float = 0.0
+    straggling: float = 0.0
+    memory_error: float = 0.03
+    retries: float = 0.0
     gpu: str = ""
 
 
@@ -143,6 +167,28 @@ MEGATRON_2021 = Software(
 bias, dropout and residual are one kernel each (2104.04473, sec. 4.2), attention is not. Sends
 between chunks wait: only megatron-core overlaps them (`overlap_p2p_comm`)."""
 
+NANOTRON = Software(
+    "nanotron",
+    fused_elementwise=False,
+    host_layer=value("host_layer nanotron"),
+    host_collective=value("host_collective"),
+    host_piped=value("host_piped"),
+    matrix_share=value("matrix nanotron"),
+    overlaps_shards=False,
+    overlaps_sends=False,
+    deals_layers=True,
+    keeps_gathered=True,
+    logit_copies=12.0,
+    straggling=value("straggling"),
+    memory_error=0.1,
+    retries=2.0,
+    in_flight=2.3,
+    memory_share=1.25,
+)
+"""Nanotron, as in the Ultra-Scale Playbook of February 2025: layers are dealt by their products
+(`get_block_compute_costs`); gradients are added up in fp32, reduced during the last backward pass
+without ZeRO, and behind it with ZeRO 1."""
+
 MIMOKIT = Software("mimokit", fused_attention=False, fused_elementwise=False, overlaps_data=False)
 """mimokit's own engine on CPUs: Megatron's local layers in fp32. What the host takes is part of the
 kernels, micro-batches and steps of the hardware file that `calibrate` writes."""
@@ -150,7 +196,8 @@ kernels, micro-batches and steps of the hardware file that `calibrate` writes.""
 _ALL = {
     stack.name: stack
     for stack in (
-        BRIDGE, BRIDGE_2025, BRIDGE_DROPPING, MEGATRON_CORE, MEGATRON_MIMO, MEGATRON_2021, MIMOKIT
+        BRIDGE, BRIDGE_2025, BRIDGE_DROPPING, MEGATRON_CORE, MEGATRON_MIMO, MEGATRON_2021, NANOTRON,
+        MIMOKIT,
     )
 }  # fmt: skip
 
@@ -176,11 +223,35 @@ def load_software(name: str | os.PathLike[str] | Software) -> Software:
     return _ALL[name]
 
 
-FORMAT = 1
-"""Of the files of calibrated training stacks."""
+FORMAT = 2
+"""Of the files of training stacks."""
+
+BOUNDS: Mapping[str, tuple[float, float]] = {
+    "host_layer": (0.0, 20e-3),
+    "host_experts": (0.0, 20e-3),
+    "host_collective": (0.0, 20e-3),
+    "host_counts": (0.0, 20e-3),
+    "host_micro_batch": (0.0, 1.0),
+    "host_softmax": (0.0, 20e-3),
+    "host_piped": (0.0, 20e-3),
+    "matrix_share": (0.1, 2.0),
+    "memory_share": (0.1, 2.0),
+    "network_share": (0.05, 2.0),
+    "gradient_bytes": (1, 4),
+    "main_gradient_bytes": (2, 4),
+    "fp8_weight_bytes": (1.0, 2.0),
+    "expert_passes": (1.0, 20.0),
+    "logit_copies": (0.0, 32.0),
+    "in_flight": (1.0, 4.0),
+    "straggling": (0.0, 0.5),
+    "memory_error": (0.005, 0.5),
+    "retries": (0.0, 20.0),
+}
+"""Fact of a training stack that is a number -> its least and its largest value, in the units of
+`Software`. All other facts are true or false, but for `tensor_overlap`."""
 
 
-def movable(gpu: str) -> Mapping[str, tuple[float, float]]:
+def movable(gpu: str, software: Software | None = None) -> Mapping[str, tuple[float, float]]:
     """Return constant of a stack -> its bounds, of those that runs on a GPU can tell about.
 
     Shares are those of the rates of the GPU's file, so that their products stay inside the bounds
@@ -188,6 +259,7 @@ def movable(gpu: str) -> Mapping[str, tuple[float, float]]:
 
     Args:
         gpu: `Hardware.name`.
+        software: None: any.
     """
     chip = chip_of(gpu)
     is_old = chip == "a100"
@@ -205,6 +277,10 @@ def movable(gpu: str) -> Mapping[str, tuple[float, float]]:
         bounds[field_name] = (known.low, known.high)
     network = CONSTANTS["network"]
     bounds["network_share"] = (0.5, network.high / network.value)
+    if software is not None and software.host_piped:
+        for field_name in ("host_piped", "straggling"):
+            known = CONSTANTS[field_name]
+            bounds[field_name] = (max(known.low, 1e-4), known.high)
     return bounds
 
 
@@ -223,8 +299,8 @@ def save_software(software: Software, base: str, path: str | os.PathLike[str]) -
         raise _refused(target, f"'{base}' is none of the stacks {', '.join(_ALL)}")
     if not target.parent.is_dir():
         raise _refused(target, f"there is no folder '{target.parent}'; make it")
-    constants = {name: getattr(software, name) for name in movable(software.gpu)}
-    content = {"format": FORMAT, "base": base, "gpu": software.gpu, "constants": constants}
+    facts = {name: getattr(software, name) for name in movable(software.gpu, software)}
+    content = {"format": FORMAT, "base": base, "gpu": software.gpu, "facts": facts}
     text = json.dumps(content, indent=2) + "\n"
     if os.path.lexists(target) and _content(target) != text:
         raise _refused(target, "it exists already, and is not written over; give another name")
@@ -246,26 +322,43 @@ def _from_file(path: Path) -> Software:
         raise _refused(path, f"it cannot be read ({reason_of(error)})") from None
     except ValueError:
         raise _refused(path, "it is not JSON") from None
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise _refused(path, f"it has no format {FORMAT}, which calibration from runs writes")
-    gpu, base, constants = (content.get(key) for key in ("gpu", "base", "constants"))
-    if not (isinstance(gpu, str) and isinstance(base, str) and isinstance(constants, dict)):
-        raise _refused(path, "base, gpu and constants are not as calibration writes them")
+    if not isinstance(content, dict) or content.get("format") not in (1, FORMAT):
+        raise _refused(path, f"it has no format {FORMAT}")
+    gpu, base = content.get("gpu", ""), content.get("base")
+    facts = content.get("facts" if content["format"] == FORMAT else "constants")
+    if not (isinstance(gpu, str) and isinstance(base, str) and isinstance(facts, dict)):
+        raise _refused(path, "base and gpu are names, and facts are a mapping")
     if base not in _ALL:
         raise _refused(path, f"base {shown(base)} is none of {', '.join(_ALL)}")
-    bounds = movable(gpu)
-    for name, reached in constants.items():
-        if name not in bounds:
-            raise _refused(path, f"{name} is none of {', '.join(bounds)}")
-        low, high = bounds[name]
-        if not isinstance(reached, int | float) or not low <= reached <= high:
+    for name, said in facts.items():
+        _check_fact(path, name, said, movable(gpu, _ALL[base]).get(name) if gpu else None)
+    return replace(_ALL[base], gpu=gpu, **facts)
+
+
+def _check_fact(
+    path: Path, name: str, said: object, calibrated: tuple[float, float] | None
+) -> None:
+    """Refuse a fact that no stack has, or a value that it cannot have.
+
+    Args:
+        calibrated: its bounds, where runs on a GPU adjusted it.
+    """
+    known = {each.name for each in fields(Software)} - {"name", "gpu"}
+    if name not in known:
+        raise _refused(path, unknown_name("Fact", name, known).problems[0].sentence.rstrip("."))
+    if name in BOUNDS:
+        low, high = calibrated or BOUNDS[name]
+        if isinstance(said, bool) or not isinstance(said, int | float) or not low <= said <= high:
             least, most = f"{low:.3g}", f"{high:.3g}"
-            raise _refused(
-                path, f"{name} is {shown(reached)}, outside its bounds {least} to {most}"
-            )
-    return replace(_ALL[base], gpu=gpu, **constants)
+            raise _refused(path, f"{name} is {shown(said)}, outside its bounds {least} to {most}")
+    elif name == "tensor_overlap":
+        ways = get_args(TensorOverlap)
+        if said not in ways:
+            raise _refused(path, f"{name} is {shown(said)}; it is one of {', '.join(ways)}")
+    elif not isinstance(said, bool):
+        raise _refused(path, f"{name} is {shown(said)}; it is true or false")
 
 
 def _refused(path: Path, why: str) -> ConfigError:
-    sentence = f"Software file '{path}': {why}; write one with `mimokit calibrate --from`."
+    sentence = f"Software file '{path}': {why}; docs/predictor.md lists the facts of a stack."
     return ConfigError([Problem("prediction", "software", str(path), sentence)])

@@ -16,10 +16,12 @@ from mimokit.architecture.parallel_sizes import (
     ParallelSizes,
 )
 from mimokit.architecture.parameters_on_rank import layers_of, output_rows, rank_parameters
+from mimokit.architecture.transformer import layer_parameters
 from mimokit.prediction.step_time.breakdown import LayerTime, StageTime, TimeBreakdown
 from mimokit.prediction.step_time.collectives import TimedMessage, gathered, sent
 from mimokit.prediction.step_time.layer import host_term, layer_terms, layer_time
 from mimokit.prediction.step_time.layer_input import LayerInput
+from mimokit.prediction.step_time.software import LOGIT_COPIES
 from mimokit.prediction.step_time.system import HALF, System
 from mimokit.prediction.step_time.terms import Term, TimePiece, added, breakdown
 
@@ -31,6 +33,19 @@ CROSS_ENTROPY_BYTES = 16
 _OF_A_HEAD = 7.0
 """Products of a pooling head: query, keys with values, scores, their values, output, two of the
 feed-forward layer."""
+
+
+def dealt(
+    module: LanguageModel | DecoderHead, sizes: ParallelSizes, system: System
+) -> ParallelSizes:
+    """Return sizes that say how a training stack deals layers to stages."""
+    if not system.software.deals_layers:
+        return sizes
+    rows = output_rows(module, sizes) * sizes.tensor
+    return replace(
+        sizes,
+        logits_as_layers=rows * module.net.hidden / layer_parameters(module.net, None).sharded,
+    )
 
 
 @dataclass(frozen=True)
@@ -155,7 +170,8 @@ def _logits(
     net, predictions = module.net, 1 + module.next_token_layers
     rows = output_rows(module, sizes)
     operations = 2 * tokens * net.hidden * rows * predictions
-    moved = CROSS_ENTROPY_BYTES * tokens * rows / 2 * predictions
+    copies = (HALF + system.software.logit_copies) / (HALF + LOGIT_COPIES)
+    moved = copies * CROSS_ENTROPY_BYTES * tokens * rows / 2 * predictions
     return (
         added(
             "matrix", "logits", (system.operations(operations, system.half),),

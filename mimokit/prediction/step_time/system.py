@@ -156,6 +156,9 @@ class System:
             dummy_gradients=self.software.dummy_gradients,
             recompute_layers=self.recipe.recompute_layers,
             recompute_modules=self.recipe.recompute_modules,
+            in_flight=self.software.in_flight,
+            keeps_gathered=self.software.keeps_gathered,
+            logit_copies=self.software.logit_copies,
         )
 
     @property
