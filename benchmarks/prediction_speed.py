@@ -5,9 +5,11 @@ Measured in seconds of one core, so that other work on the machine counts little
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,7 @@ REPEATS = 7
 WORKLOAD = Workload(seq_length=4096, global_batch_size=1024)
 MODES: tuple[DeploymentMode, ...] = ("homogeneous", "colocated", "heterogeneous")
 MOST_SECONDS = LAYOUTS / 100_000
+MOST_SECONDS_OF_ONE = 2e-3
 
 
 def rows() -> list[dict[str, Any]]:
@@ -46,7 +49,13 @@ def rows() -> list[dict[str, Any]]:
     one = Layout(
         "colocated", {"images": ParallelSizes(data=64), "language": ParallelSizes(4, 2, data=8)}
     )
-    return [*found, _row("one layout, simulated", lambda: predict(model, one, WORKLOAD), 0.05)]
+    lengths = itertools.count(4096, 64)  # a length that was never predicted is all new
+
+    def new() -> None:
+        predict(model, one, replace(WORKLOAD, seq_length=next(lengths)))
+
+    known = _row("one layout again", lambda: predict(model, one, WORKLOAD), MOST_SECONDS_OF_ONE)
+    return [*found, _row("one new layout, simulated", new, MOST_SECONDS_OF_ONE), known]
 
 
 def sizes(seed: int) -> ParallelSizes:
