@@ -63,6 +63,7 @@ OWNERS: Mapping[str, str] = {
     "extras/strategies/nodes/test_oracle.py": TRAINER,
     "extras/strategies/replicas/test_killed.py": "diloco",
     "layout_search/test_oracle.py": SEARCHES,
+    "layout_search/test_sieve.py": SEARCHES,
     "planning/proof/test_proof.py": PLANS,
     "prediction/test_activations_of_megatron.py": SEARCHES,
     "test_claims.py": PAGE,

@@ -103,7 +103,7 @@ def reach(host: str) -> None:
     socket.create_connection((host, 80), timeout=1.0).close()
 
 
-@pytest.mark.parametrize("host", ["10.255.255.255", "mimokit.invalid"])
+@pytest.mark.parametrize("host", ["10.255.255.255", "host.invalid"])
 def test_code_that_needs_the_network_of_the_host_is_told_how(
     cluster: EngineCluster, host: str
 ) -> None:
