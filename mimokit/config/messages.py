@@ -87,7 +87,12 @@ def owner_of(path: tuple[str, ...], model: type[BaseModel]) -> tuple[str, str]:
 def _owner_of(path: tuple[str, ...]) -> tuple[str, str]:
     for mapping in _MAPPINGS_OF_MODULES:
         if mapping in path[:-1]:
-            name = path[path.index(mapping) + 1]
+            first = path.index(mapping) + 1
+            name = path[first]
+            for key in path[first + 1 :]:
+                if key.isidentifier() or key.isdigit():
+                    break
+                name += f".{key}"  # predictions call modules by their models, "qwen2.5-7b"
             return name, f"Module '{name}'"
     return path[0], f"Section '{path[0]}'"
 

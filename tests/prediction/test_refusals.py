@@ -63,7 +63,7 @@ NAMED = replace(WORKLOAD, frozen=frozenset({"imagez"}))
     "mode, modules, workload, options, words",
     (IN_PHASES, FITTING, WORKLOAD, {}, None),
     (IN_PHASES, {"images": ParallelSizes(data=4)}, WORKLOAD, {}, "makes 4 ranks .* takes 8 and"),
-    ("heterogeneous", {"images": ParallelSizes(data=3)}, WORKLOAD, {}, "is 3 and that of .* is 8;"),
+    ("heterogeneous", {"images": ParallelSizes(data=3)}, WORKLOAD, {}, "is 3, and that .* is 8;"),
     ("collocated", FITTING, WORKLOAD, {}, "Mode 'collocated': .* did you mean colocated"),
     (IN_PHASES, {}, WORKLOAD, {}, "Module 'images': the layout has no sizes for it"),
     (IN_PHASES, {**FITTING, "sound": ParallelSizes()}, WORKLOAD, {}, "Module 'sound'"),
