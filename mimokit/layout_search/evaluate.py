@@ -98,7 +98,7 @@ class Scan:
         with np.errstate(divide="ignore", invalid="ignore"):  # of sizes of nothing
             cost = layout_cost(mode, language, encoders, task.workload, task.system)
         shape = layouts.language.shape
-        seconds, memory = (np.broadcast_to(one, shape) for one in (cost.seconds, cost.memory))
+        seconds, memory = (np.broadcast_to(part, shape) for part in (cost.seconds, cost.memory))
         if mode != "colocated" or task.workload.encoder_microbatches is not None:
             return seconds, memory
         return self._in_passes(language, encoders, seconds, memory)
@@ -135,14 +135,14 @@ class Scan:
         least = float(scores.min())
         self.best = least if self.best is None else min(self.best, least)
         number = np.full(len(gpus), MODES.index(mode))
-        found = Kept(seconds, memory, gpus, scores, number, layouts.language, others)
-        matter = self._reached.may_matter(mode, found)
-        found, choice = found.take(matter), layouts.choice[matter]
-        best = best_of_each(choice, found.score, self.keep)
-        edges = lower_edges(groups(choice, found.gpus), found.seconds, found.memory)
-        found = found.take(np.union1d(best, edges))
-        self._kept.append(found)
-        self._reached.add(found)
+        kept = Kept(seconds, memory, gpus, scores, number, layouts.language, others)
+        matter = self._reached.may_matter(mode, kept)
+        kept, choice = kept.take(matter), layouts.choice[matter]
+        best = best_of_each(choice, kept.score, self.keep)
+        edges = lower_edges(groups(choice, kept.gpus), kept.seconds, kept.memory)
+        kept = kept.take(np.union1d(best, edges))
+        self._kept.append(kept)
+        self._reached.add(kept)
 
 
 def best_of_each(choice: NDArray[np.int64], scores: Floats, keep: int) -> NDArray[np.intp]:

@@ -111,8 +111,8 @@ class Pairs:
             for rule in (SAME_STAGES, REPLICAS, SAMPLES, ROUNDS_OF_ENCODER):
                 holds = np.broadcast_to(rule.holds(sizes, own, facts), flows.first.shape)
                 yield rule.reason, holds[flow]
-        for one, to in pairs_of_others(self.task, mode):
-            divides = bool(REPLICAS.holds(others[one], others[to], facts))
+        for sender, to in pairs_of_others(self.task, mode):
+            divides = bool(REPLICAS.holds(others[sender], others[to], facts))
             yield REPLICAS.reason, np.full(every, divides)
 
     def _permitted(self, mode: DeploymentMode, module: Candidates, sized: Candidates) -> Mask:

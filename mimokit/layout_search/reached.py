@@ -77,11 +77,11 @@ class Reached:
         for axis in (0, 1):
             np.minimum.accumulate(self.seconds, axis=axis, out=self.seconds)
 
-    def may_matter(self, mode: DeploymentMode, found: Kept) -> NDArray[np.bool_]:
+    def may_matter(self, mode: DeploymentMode, kept: Kept) -> NDArray[np.bool_]:
         """Return which layouts of a mode may still be chosen, or be on the front."""
-        level = np.searchsorted(self.gpus, found.gpus, side="right") - 1
-        quickest = self.seconds[level, self.step_of(found.memory)]
-        return (found.score <= self.most_score(mode)) | (found.seconds < quickest)
+        level = np.searchsorted(self.gpus, kept.gpus, side="right") - 1
+        quickest = self.seconds[level, self.step_of(kept.memory)]
+        return (kept.score <= self.most_score(mode)) | (kept.seconds < quickest)
 
     def most_score(self, mode: DeploymentMode) -> float:
         """Return the largest score with which a layout may still be chosen."""

@@ -135,12 +135,14 @@ class Sieve:
             for reason, count in near.valid.drops(first, last):
                 self.dropped[reason] += count
             here = slice(*np.searchsorted(near.valid.candidates, (first, last)))
-            found = near.valid.candidates[here]
-            self.evaluated += len(found)
+            places = near.valid.candidates[here]
+            self.evaluated += len(places)
             if not every:
-                found = found[self._needed(block.mode, near, here, needs[choice], besides[choice])]
-            languages.append(found)
-        counts = [len(found) for found in languages]
+                places = places[
+                    self._needed(block.mode, near, here, needs[choice], besides[choice])
+                ]
+            languages.append(places)
+        counts = [len(places) for places in languages]
         choices = np.repeat(np.arange(len(counts)), counts)
         return PickedLayouts(block, choices, np.concatenate(languages))
 
@@ -176,15 +178,15 @@ class Sieve:
             if len(self._near) == MOST_KINDS:
                 self._near.clear()
             valid = self._pairs.next_to(mode, kinds, within)
-            found = valid.candidates
-            memory = self._language_memory(mode, kinds, block.others[choice])[found]
-            place = self._rank[found] * len(self.reached.bytes) + self.reached.step_of(memory)
+            places = valid.candidates
+            memory = self._language_memory(mode, kinds, block.others[choice])[places]
+            place = self._rank[places] * len(self.reached.bytes) + self.reached.step_of(memory)
             self._near[key] = Neighbours(
                 valid,
-                self._alone[mode][found],
+                self._alone[mode][places],
                 memory,
-                self.tables.flows.of[found],
-                np.asarray(self.tables.language.sizes.ranks)[found],
+                self.tables.flows.of[places],
+                np.asarray(self.tables.language.sizes.ranks)[places],
                 place,
             )
         return self._near[key]

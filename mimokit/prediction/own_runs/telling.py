@@ -39,12 +39,12 @@ def _slopes(task: PredictionTask) -> np.ndarray:
     """Return the change of the log of a layout's seconds per change of the log of each constant."""
     software = task.system.software
     base = _log_seconds(task, software)
-    found = []
+    slopes = []
     for name in movable(task.system.hardware.name, software):
         value = getattr(software, name)
         moved = replace(software, **{name: value * math.exp(STEP)})
-        found.append((_log_seconds(task, moved) - base) / STEP if value else 0.0)
-    return np.array(found)
+        slopes.append((_log_seconds(task, moved) - base) / STEP if value else 0.0)
+    return np.array(slopes)
 
 
 def _log_seconds(task: PredictionTask, software: Software) -> float:
