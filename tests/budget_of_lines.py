@@ -29,8 +29,8 @@ BUDGETS = {
     "verify": 53_000,  # goal 48,000; 300 are the private network of ranks and guarded readers
     "core": 89_500,  # goal 76,000; guards, as above; 300 leave out layouts in a search
     "mimokit": 101_400,  # goal 90,000; guards, as above
-    "widgets": 9_200,  # 8,000 when each picture is drawn once
-    "JavaScript": 7_700,  # 5,500 likewise
+    "widgets": 9_300,  # the what-if at a field; 8,000 when each picture is drawn once
+    "JavaScript": 7_720,  # 5,500 likewise
 }
 """What is counted -> the most lines."""
 

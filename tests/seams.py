@@ -126,6 +126,7 @@ SECONDS_BETWEEN_LINES = "mimokit.progress.SECONDS_BETWEEN_LINES"
 SHELL_CHOICE = "mimokit_widgets._widget.defer_shell_choice"
 DISPLAY_CULPRIT = "mimokit_widgets.culprit.display"
 SAVED_ANSWERS = "mimokit_widgets.layout_planner.saved_answers"
+KEPT_WITH = "mimokit_widgets.planner.hold.Hold.kept_with"
 FINAL_PICTURE = "mimokit_widgets.live_monitor.final_picture"
 
 # Plans and predictions.

@@ -1,8 +1,9 @@
 """Search all layouts of a model for the best one."""
 
 from mimokit.layout_search.constraints import DIMENSIONS, MODES, Constraints, Objective
+from mimokit.layout_search.explain import one_step_away
 from mimokit.layout_search.result import SearchResult
-from mimokit.layout_search.search import SearchProgress, search
+from mimokit.layout_search.search import SearchProgress, search, task_of
 from mimokit.layout_search.task import ModelSource, SearchTask, resolve_source
 from mimokit.layout_search.why_not import WhyNot
 
@@ -16,6 +17,8 @@ __all__ = [
     "SearchResult",
     "SearchTask",
     "WhyNot",
+    "one_step_away",
     "resolve_source",
     "search",
+    "task_of",
 ]

@@ -19,7 +19,7 @@ from mimokit.layout_search.task import SearchTask
 from mimokit.layout_search.why_not import broken_sentences, differences_text
 from mimokit.prediction import PART_WORDS, Layout, Prediction
 from mimokit.prediction.band import TIE, is_tie
-from mimokit.prediction.layout import in_first_stage
+from mimokit.prediction.layout import in_first_stage, micro_batches
 from mimokit.units import GIB, counted, gib_text, seconds_text
 
 STEPS_SHOWN = 4
@@ -44,7 +44,7 @@ def explain(
         *_ties(best, ties),
         _goes_into(best),
         *_modes(best, per_mode),
-        *_one_step_away(task, best),
+        *one_step_away(task, best),
         *best.supposed,
     )
     return "\n".join(map(_wrapped, sentences))
@@ -109,7 +109,13 @@ def _modes(best: Prediction, per_mode: Mapping[str, Prediction]) -> Iterator[str
         )
 
 
-def _one_step_away(task: SearchTask, best: Prediction) -> Iterator[str]:
+def one_step_away(task: SearchTask, best: Prediction) -> Iterator[str]:
+    """Yield what layouts cost that differ in one size, in a sentence for each kind of outcome.
+
+    Args:
+        best: where none of them is faster, else any layout.
+    """
+    faster: list[tuple[float, str]] = []
     slower: list[tuple[float, str]] = []
     tied: list[str] = []
     too_large: list[str] = []
@@ -117,17 +123,23 @@ def _one_step_away(task: SearchTask, best: Prediction) -> Iterator[str]:
         if any(True for _ in broken_sentences(task, layout)):
             continue
         prediction = task.predict(layout)
+        lost = (prediction.seconds - best.seconds) / best.seconds
+        where = differences_text(prediction, best, 2)
+        count = micro_batches(prediction.layout, task.workload)
+        if count != micro_batches(best.layout, task.workload):
+            change += f" with {counted(count, 'micro-batch')}"
         if prediction.peak_memory > task.memory_limit:
             too_large.append(f"{change} would need {gib_text(prediction.peak_memory)}")
         elif is_tie(prediction.seconds, best.seconds):
             tied.append(change)
-        elif prediction.seconds >= best.seconds:
-            lost = (prediction.seconds - best.seconds) / best.seconds
-            text = f"{change} would cost {lost:.1%} ({differences_text(prediction, best, 2)})"
-            slower.append((lost, text))
-    if slower:
-        nearest = [text for _, text in sorted(slower)[:STEPS_SHOWN]]
-        yield f"One step away: {'; '.join(nearest)}."
+        elif lost >= 0:
+            slower.append((lost, f"{change} would cost {lost:.1%} ({where})"))
+        else:
+            faster.append((lost, f"{change} would save {-lost:.1%} ({where})"))
+    for kind, layouts in (("and faster", faster), ("and slower", slower)):
+        if layouts:
+            nearest = [text for _, text in sorted(layouts)[:STEPS_SHOWN]]
+            yield f"One step away {kind}: {'; '.join(nearest)}."
     if tied:
         yield f"One step away and a tie: {'; '.join(tied)}."
     if too_large:

@@ -99,28 +99,18 @@ def search(
         ConfigError: unknown names, no GPUs, or no layout fits (the sentence says what would).
     """
     began = time.perf_counter()
-    source = load_source(model)
-    known, work = resolve_source(source, workload)
-    section = section_of(source)
-    check_objective(objective)
-    _check_numbers(gpus, finalists)
-    chosen = chosen_hardware(hardware, gpu, section)
-    check_precision(chosen, work)
-    check_links(chosen, gpus)
-    check_positions(known, work)
-    task = SearchTask(
-        model=known,
-        workload=work,
+    task = task_of(
+        model,
         gpus=gpus,
-        hardware=chosen,
-        software=chosen_software(software, section, chosen),
+        gpu=gpu,
+        hardware=hardware,
         objective=objective,
-        constraints=constraints or Constraints(),
-        price_per_gpu_hour=chosen_price(price_per_gpu_hour, section),
-        parts=parts_of(source, work),
+        constraints=constraints,
+        workload=workload,
+        software=software,
+        price_per_gpu_hour=price_per_gpu_hour,
     )
-    _check_names(task)
-    _check_modes(task)
+    _check_numbers(gpus, finalists)
     language, encoders, cut = enumerate_modules(task)
     for sentence in cut:
         warnings.warn(sentence, stacklevel=2)
@@ -142,6 +132,48 @@ def search(
         complete=complete,
         seconds=time.perf_counter() - began,
     )
+
+
+def task_of(
+    model: ModelSource,
+    *,
+    gpus: int,
+    gpu: HardwareSource | None = None,
+    hardware: HardwareSource | None = None,
+    objective: Objective = "step_time",
+    constraints: Constraints | None = None,
+    workload: Workload | None = None,
+    software: str | Software | None = None,
+    price_per_gpu_hour: float | None = None,
+) -> SearchTask:
+    """Return what `search` is asked with these arguments.
+
+    Raises:
+        ConfigError: unknown names, or no GPUs.
+    """
+    source = load_source(model)
+    known, work = resolve_source(source, workload)
+    section = section_of(source)
+    check_objective(objective)
+    _check_numbers(gpus, 1)
+    chosen = chosen_hardware(hardware, gpu, section)
+    check_precision(chosen, work)
+    check_links(chosen, gpus)
+    check_positions(known, work)
+    task = SearchTask(
+        model=known,
+        workload=work,
+        gpus=gpus,
+        hardware=chosen,
+        software=chosen_software(software, section, chosen),
+        objective=objective,
+        constraints=constraints or Constraints(),
+        price_per_gpu_hour=chosen_price(price_per_gpu_hour, section),
+        parts=parts_of(source, work),
+    )
+    _check_names(task)
+    _check_modes(task)
+    return task
 
 
 def _run(scan: Scan, progress: ProgressCallback | None, cancelled: CancelCheck | None) -> bool:

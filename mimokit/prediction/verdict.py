@@ -136,6 +136,17 @@ def verdict_sentence(verdict: Verdict) -> str:
     return ", ".join(parts)
 
 
+def gain_text(now: Verdict, before: Verdict) -> str:
+    """Return how many more tokens/s a GPU does than before, "+11 %"; "" where both read alike."""
+    alike = _whole(now.tokens_per_gpu) == _whole(before.tokens_per_gpu)
+    return "" if alike else _signed(now.tokens_per_gpu / before.tokens_per_gpu - 1)
+
+
+def memory_text(verdict: Verdict) -> str:
+    """Return the memory of the fullest GPU: "31.9 GiB"."""
+    return _gib(verdict.peak)
+
+
 def verdict_lines(now: Verdict, before: Verdict | None = None) -> tuple[VerdictLine, ...]:
     """Return a verdict as text, with the change against another one."""
     notes = {

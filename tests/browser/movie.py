@@ -38,10 +38,10 @@ EDITS: tuple[Edit, ...] = (
     lambda planner: planner.type("TP of language_module", "4"),
     lambda planner: planner.type("PP of language_module", "1"),  # faster, and needs less memory
     lambda planner: planner.field("Find ranks").fill("12"),
-    lambda planner: planner.open_tab("Batch split"),
+    lambda planner: planner.open_tab("Batch"),
     lambda planner: planner.open_tab("Traffic"),
     lambda planner: planner.open_tab("Pipeline"),
-    lambda planner: planner.open_tab("Memory and time"),
+    lambda planner: planner.open_tab("Memory"),
     lambda planner: planner.type("TP of language_module", "2"),
 )
 """What is done before each frame; GPUs and global batch stay as they are."""

@@ -58,7 +58,7 @@ def test_plan_views_and_the_planner_stay_alive(browser_page: Page, tmp_path: Pat
 
     expect(planner.get_by_label("TP of language_module", exact=True)).to_be_disabled()
     expect(planner.locator(".notice")).to_contain_text("Run its cell to edit it")
-    for tab in ("Batch split", "Traffic", "Memory and time", "Rank map"):
+    for tab in ("Batch", "Traffic", "Memory", "Ranks"):
         planner.get_by_role("tab", name=tab).click()
         expect(planner.get_by_role("tab", name=tab)).to_have_attribute("aria-selected", "true")
         expect(planner.locator(".kernel-ended")).to_be_hidden()

@@ -216,7 +216,7 @@ def test_nothing_of_a_planner_is_cut_off_at_600_pixels(browser_page: Page, tmp_p
     browser_page.set_viewport_size({"width": 600, "height": 900})
     planner = LayoutPlanner("preset:llava_7b_heterogeneous")
     page = shown(browser_page, planner, tmp_path, width="auto", answered=True)
-    for name in ("Rank map", "Batch split", "Pipeline", "Memory and time", "Search"):
+    for name in ("Ranks", "Batch", "Pipeline", "Memory", "Search"):
         page.get_by_role("tab", name=name).click()
         expect(page.get_by_role("tab", name=name)).to_have_attribute("aria-selected", "true")
         beyond = page.evaluate("document.documentElement.scrollWidth")
@@ -243,7 +243,7 @@ def test_tabs_are_on_one_line_and_modules_stay_in_their_column(
     follows = page.locator(".follows").bounding_box()
     assert follows is not None
     assert ends <= follows["x"]
-    page.get_by_role("tab", name="Rank map").click()
+    page.get_by_role("tab", name="Ranks").click()
     room = page.get_by_label("Find ranks").evaluate(MEASURE_PLACEHOLDER)
     assert room > 0
 

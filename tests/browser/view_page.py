@@ -42,8 +42,10 @@ const model = {{
     window.unanswered += 1;
     window.answer(JSON.stringify(message)).then((text) => {{
       const news = decoded(JSON.parse(text));
-      Object.assign(state, news);
-      Object.keys(news).forEach((name) => tell(`change:${{name}}`));
+      for (const [name, value] of Object.entries(news).reverse()) {{ // as marimo hands them on
+        state[name] = value;
+        tell(`change:${{name}}`);
+      }}
       tell("msg:custom");
       window.unanswered -= 1;
     }});

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mimokit_widgets.planner.draft import Draft, content_of
-from mimokit_widgets.planner.screen import Screen, screen_of
+from mimokit_widgets.planner.screen import screen_of
 from mimokit_widgets.planner.session import Session
 
 LANGUAGE = "model.module_parallelisms.language_module."
@@ -32,7 +32,7 @@ class Driver:
         self.send("fix", fixes=list(self.session.field_errors[index].fixes))
 
     @property
-    def screen(self) -> Screen:
+    def screen(self) -> dict[str, Any]:
         return screen_of(self.session)
 
     @property

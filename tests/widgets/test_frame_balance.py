@@ -22,7 +22,7 @@ def drive(view: FrameBalance, **message: Any) -> None:
 
 def matrix(view: FrameBalance) -> np.ndarray:
     ranks = len(view._picture["ranks"])
-    return np.frombuffer(view._numbers, dtype="<f4").reshape(ranks, ranks)
+    return np.frombuffer(view._picture["numbers"], dtype="<f4").reshape(ranks, ranks)
 
 
 def videos(frames: list[int]) -> ExperimentConfig:
@@ -176,16 +176,16 @@ def test_the_planner_shows_the_frames_of_its_layout() -> None:
     driver = Driver(videos([8, 8, 4, 2, 1, 1, 1, 0]))
     driver.send("frames", field="counts", text="1")  # before the picture was opened
     driver.send("tab", name="frames")
-    shown = driver.screen.state["frames"]
+    shown = driver.screen["frames"]
     assert shown["fields"]["counts"] == "8 8 / 4 2 / 1 1 / 1 0"
-    assert len(driver.screen.matrix) == 4 * 4**2
+    assert len(driver.screen["numbers"]) == 4 * 4**2
     driver.send("frames", field="sample", sample=7, frames=5)
-    assert driver.screen.state["frames"]["fields"]["counts"] == "8 8 / 4 2 / 1 1 / 1 5"
+    assert driver.screen["frames"]["fields"]["counts"] == "8 8 / 4 2 / 1 1 / 1 5"
     # Another layout keeps the frames that were dragged, and deals them to its own ranks.
     driver.type("model.deployment_mode", "colocated")
     driver.type(IMAGES + "data_parallel", "2")
     driver.type(IMAGES + "tensor_parallel", "2")
-    shown = driver.screen.state["frames"]
+    shown = driver.screen["frames"]
     assert [len(shown["ranks"]), shown["fields"]["ranks"]] == [2, "2"]
     assert shown["ranks"][1]["label"] == "2–3"
     assert [sample["frames"] for sample in shown["samples"]] == [8, 8, 4, 2, 1, 1, 1, 5]
@@ -197,16 +197,16 @@ def test_more_replicas_than_are_drawn_are_said() -> None:
     driver.type(LANGUAGE + "data_parallel", "128")
     driver.type(IMAGES + "data_parallel", "1024")
     driver.send("tab", name="frames")
-    problem = driver.screen.state["frames"]["problem"]
+    problem = driver.screen["frames"]["problem"]
     assert problem["sentence"] == "There are 1,024 ranks; the view draws 128."
 
 
 def test_the_planner_without_frames_in_its_config_fills_every_sample() -> None:
     driver = Driver()
     driver.send("tab", name="frames")
-    shown = driver.screen.state["frames"]
+    shown = driver.screen["frames"]
     assert {sample["frames"] for sample in shown["samples"]} == {1}
     assert "not worth it" in shown["sentence"]
     driver.type("model.module_architectures.images.modal_type", "")
     driver.type(LANGUAGE + "tensor_parallel", "x")
-    assert driver.screen.state["frames"] == shown, "while an edit is rejected"
+    assert driver.screen["frames"] == shown, "while an edit is rejected"

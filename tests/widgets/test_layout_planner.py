@@ -133,7 +133,8 @@ def test_two_planners_know_nothing_of_each_other() -> None:
     one.show("batch")
     assert other.plan.world_size == 24
     assert other._state["tab"] == "ranks"
-    assert other._details == {}
+    assert other.picked is None
+    assert one.picked == 3
     other.undo()
     assert one.plan.world_size == 40
 
@@ -141,7 +142,11 @@ def test_two_planners_know_nothing_of_each_other() -> None:
 def test_it_compares_with_another_and_refuses_what_has_problems() -> None:
     planner = LayoutPlanner(HETEROGENEOUS)
     planner.compare_with("preset:llava_7b_colocated")
-    assert planner._state["compare"]["left"]["name"] == "llava_7b_colocated"
+    assert planner._state["compare"]["names"] == [
+        "colocated on 8 ranks",
+        "heterogeneous on 24 ranks",
+    ]
+    assert planner._state["compare"]["unlike"] == ["", "24 GPUs instead of 8"]
     assert planner._state["compare"]["differing"] > 0
     with pytest.raises(ConfigError, match="base_batch_size"):
         planner.compare_with({"model": {}, "data": {}})
@@ -163,7 +168,7 @@ def test_it_saves_beside_the_notebook_or_where_told(
 
 def test_the_cells_of_the_rank_map_travel_as_numbers() -> None:
     planner = LayoutPlanner(HETEROGENEOUS)
-    assert len(planner._cells) == 24 * 4 * 2  # ranks x dimensions x two bytes
+    assert len(planner._state["numbers"]) == 24 * 4 * 2  # ranks x dimensions x two bytes
     assert "24 ranks on 3 nodes" in planner._state["ranks"]["words"]
 
 
@@ -239,3 +244,27 @@ def test_tooltips_are_the_descriptions_of_the_config_fields() -> None:
     }
     assert all(one["hint"] for section in ("sizes", "network", "data") for one in sent[section])
     assert {one["key"] for one in sent["network"]} <= set(ModuleArchitecture.model_fields)
+
+
+def test_public_traits_follow_in_one_message() -> None:
+    planner = LayoutPlanner()
+    sent: list[set[str]] = []
+    planner.comm.send = lambda data, **_: sent.append(set(data["state"]))  # type: ignore[method-assign]
+    heard: list[tuple[int, float]] = []
+    planner.observe(
+        lambda _: heard.append((planner.plan.world_size, planner.prediction["tokens_per_gpu"])),
+        ["config", "plan", "prediction"],
+    )
+    planner._on_message(
+        planner,
+        {"type": "edit", "path": [*LANGUAGE[:-1].split("."), "tensor_parallel"], "text": "4"},
+        [],
+    )
+    assert sent == [{"_state", "config", "prediction"}]
+    assert {heard[0]} == set(heard)
+    assert round(heard[0][1]) == 12621
+    planner.picked = 5
+    assert planner._state["details"]["rank"] == 5
+    planner._on_message(planner, {"type": "select", "rank": 2}, [])
+    assert planner.picked == 2
+    assert planner.get_state(["config"])["config"]["model"]["deployment_mode"] == "colocated"

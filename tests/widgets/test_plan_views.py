@@ -179,11 +179,11 @@ def test_the_traffic_matrix_is_that_of_the_plan() -> None:
     view = TrafficMap(HETEROGENEOUS)
     found = traffic_of_plan(load_preset("llava_7b_heterogeneous"), PLANS["heterogeneous"])
     whole = sum(found.matrix(kind) for kind in found.flows)
-    shown = np.frombuffer(view._numbers, dtype="<f4").reshape(24, 24)
+    shown = np.frombuffer(view._picture["numbers"], dtype="<f4").reshape(24, 24)
     np.testing.assert_allclose(shown, whole, rtol=1e-6)
     view._on_message(None, {"type": "traffic", "kind": "bridge", "by_node": True}, [])
     assert view._picture["noun"] == "node"
-    shown = np.frombuffer(view._numbers, dtype="<f4").reshape(3, 3)
+    shown = np.frombuffer(view._picture["numbers"], dtype="<f4").reshape(3, 3)
     np.testing.assert_allclose(shown, found.matrix("bridge", 8), rtol=1e-6)
     view.kind = "no such kind"
     assert view._picture["kind"] == "all"

@@ -34,7 +34,7 @@ def test_a_wrong_number_is_marked_and_the_last_plan_stays(text: str, said: str) 
     assert said in error.sentence
     assert len(error.sentence) < 200
     assert ".".join(error.path) == LANGUAGE + "tensor_parallel"
-    state = driver.screen.state
+    state = driver.screen
     assert not state["valid"]
     assert state["headline"].startswith("colocated on 8 ranks")
     assert state["ranks"]["world"] == 8
@@ -61,10 +61,10 @@ def test_a_wrong_number_is_marked_and_the_last_plan_stays(text: str, said: str) 
 def test_one_click_rights_it(path: str, text: str, label: str) -> None:
     driver = Driver("preset:llava_7b_heterogeneous")
     driver.type(path, text)
-    assert not driver.screen.state["valid"]
+    assert not driver.screen["valid"]
     driver.click_fix(label)
     assert driver.sentences == []
-    assert driver.screen.state["valid"]
+    assert driver.screen["valid"]
 
 
 def every_field() -> list[str]:
@@ -90,7 +90,7 @@ def test_what_cannot_be_is_a_sentence_in_every_field(text: str) -> None:
     for path in every_field():
         before = driver.plan
         driver.type(path, text)
-        state = driver.screen.state
+        state = driver.screen
         if (
             state["valid"] and path == "runtime.precision"
         ):  # of an unknown name: it is planned, and not predicted
@@ -154,7 +154,7 @@ def test_too_many_modules_from_code_are_one_sentence() -> None:
     assert driver.sentences == [
         "Section 'model': module_parallelisms has 10,000 modules; the planner shows at most 64."
     ]
-    assert len(driver.screen.state["fields"]["modules"]) == MOST_MODULES
+    assert len(driver.screen["fields"]["modules"]) == MOST_MODULES
 
 
 def test_a_yaml_with_unknown_keys_names_each_and_can_drop_them() -> None:
@@ -213,8 +213,8 @@ def test_a_yaml_that_extends_another_says_so() -> None:
 def test_a_config_that_is_hardly_one_is_shown_and_can_be_edited(content: dict[str, Any]) -> None:
     driver = Driver(content)
     assert driver.sentences
-    assert not driver.screen.state["valid"]
-    assert driver.screen.state["tabs"] == []
+    assert not driver.screen["valid"]
+    assert driver.screen["tabs"] == []
     driver.send("add")
     driver.type("data.base_batch_size", "4")
     driver.send("move", name="encoder_1", by=-1)
@@ -225,7 +225,7 @@ def test_a_config_that_is_hardly_one_is_shown_and_can_be_edited(content: dict[st
     driver.send("remove", name="eyes")
     for mode in ("homogeneous", "colocated", "heterogeneous", "nonsense", ""):
         driver.type("model.deployment_mode", mode)
-        assert driver.screen.state["fields"]["mode"] in (mode, "")
+        assert driver.screen["fields"]["mode"] in (mode, "")
     driver.send("preset", name="llava_7b_homogeneous")
     assert driver.sentences == []
 

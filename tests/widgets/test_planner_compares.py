@@ -28,7 +28,7 @@ EDITED = (
 
 
 def changes(driver: Driver) -> dict[str, dict[str, Any]]:
-    return {line["key"]: line for line in driver.screen.state["verdict"]["lines"]}
+    return {line["key"]: line for line in driver.screen["verdict"]["lines"]}
 
 
 def test_half_the_tensor_parallel_size_on_the_same_gpus_is_a_tenth_faster() -> None:
@@ -63,7 +63,7 @@ def test_other_work_is_not_compared(message: dict[str, Any], why: str) -> None:
     driver.send(**message)
     assert driver.sentences == []
     assert {line["change"] for line in changes(driver).values()} == {""}
-    said = driver.screen.state["verdict"]["against"]
+    said = driver.screen["verdict"]["against"]
     assert said == f"Not compared with the layout before the last edit: {why}."
 
 
@@ -127,10 +127,10 @@ def test_a_pinned_layout_keeps_its_batch_while_sizes_trade() -> None:
     driver.type(LANGUAGE + "tensor_parallel", "4")
     assert changes(driver)["seconds"]["change"] == "2.87 → 2.60 s (−10 %)"
     driver.type("data.num_microbatches", "16")
-    lines = {line["label"]: line["values"] for line in driver.screen.state["compare"]["lines"]}
+    lines = {line["label"]: line["values"] for line in driver.screen["compare"]["lines"]}
     assert lines["samples per step"] == ("128", "128")
     driver.send("unpin")
     driver.send("pin", name="llava_7b_heterogeneous")
-    verdicts = driver.screen.state["compare"]["verdicts"]
+    verdicts = driver.screen["compare"]["verdicts"]
     assert "%" not in "".join(verdicts[0]["values"])
     assert load_preset("llava_7b_heterogeneous").data.num_microbatches == 8

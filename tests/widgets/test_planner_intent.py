@@ -35,20 +35,20 @@ def test_sizes_trade_so_that_ranks_and_samples_stay() -> None:
         assert (driver.plan.world_size, driver.plan.batch.global_batch_size) == (8, 64)
     driver.type(LANGUAGE + "data_parallel", "3")  # what does not divide the ranks stays as typed
     assert driver.sentences
-    said = driver.screen.state["gave"]["sentence"]
+    said = driver.screen["gave"]["sentence"]
     assert said == "Found no sizes that keep 8 GPUs and 64 samples with DP 3."
     driver.type(LANGUAGE + "data_parallel", "2")
     assert (driver.sentences, driver.plan.world_size) == ([], 8)
     driver.send("preset", name="llava_7b_heterogeneous")
-    assert driver.screen.state["fields"]["holding"]
+    assert driver.screen["fields"]["holding"]
     driver.type(LANGUAGE + "tensor_parallel", "32")
     assert driver.plan.world_size == 136  # it is valid, and said to have more GPUs
-    said = driver.screen.state["gave"]["sentence"]
+    said = driver.screen["gave"]["sentence"]
     assert said == "Found no sizes that keep 24 GPUs and 64 samples with TP 32."
     driver.send("hold", on=False)
     driver.type(LANGUAGE + "tensor_parallel", "8")
     assert driver.plan.world_size == 40
-    assert driver.screen.state["gave"]["sentence"] == ""
+    assert driver.screen["gave"]["sentence"] == ""
 
 
 def test_what_gives_way_is_said_and_undone_with_the_edit() -> None:
@@ -57,7 +57,7 @@ def test_what_gives_way_is_said_and_undone_with_the_edit() -> None:
     driver.type(LANGUAGE + "tensor_parallel", "16")  # one word: nothing of "1" stays
     assert driver.session.draft.content["data"]["base_batch_size"] == 8
     driver.type(LANGUAGE + "tensor_parallel", "4")
-    gave = driver.screen.state["gave"]
+    gave = driver.screen["gave"]
     assert gave["sentence"] == (
         "DP 1 → 2 and micro-batch size 8 → 4, to keep 8 GPUs and 64 samples."
     )
@@ -66,11 +66,11 @@ def test_what_gives_way_is_said_and_undone_with_the_edit() -> None:
     ]  # fmt: skip
     driver.send("undo")
     assert sizes(driver) == (8, 1, 1, 1)
-    assert driver.screen.state["gave"] == {"sentence": "", "paths": []}
+    assert driver.screen["gave"] == {"sentence": "", "paths": []}
     driver = Driver("preset:llava_7b_heterogeneous")
     driver.type("data.base_batch_size", "1")
     driver.type(LANGUAGE + "tensor_parallel", "2")  # no half samples: fewer micro-batches
-    said = driver.screen.state["gave"]["sentence"]
+    said = driver.screen["gave"]["sentence"]
     assert said == "DP 2 → 4 and micro-batches 8 → 4, to keep 24 GPUs and 16 samples."
 
 
@@ -86,7 +86,7 @@ def test_the_largest_batch_is_cut_at_once() -> None:
 def test_sizes_trade_where_another_problem_is_left() -> None:
     driver = Driver("preset:llava_7b_colocated")
     driver.type(LANGUAGE + "pipeline_parallel", "2")  # wants another schedule
-    assert driver.screen.state["gave"]["sentence"] == "TP 8 → 4, to keep 8 GPUs and 64 samples."
+    assert driver.screen["gave"]["sentence"] == "TP 8 → 4, to keep 8 GPUs and 64 samples."
     driver.click_fix("pipeline schedule colocated → three_phase")
     assert (driver.sentences, sizes(driver)) == ([], (4, 2, 1, 1))
     assert (driver.plan.world_size, driver.plan.batch.global_batch_size) == (8, 64)
@@ -99,7 +99,7 @@ def test_the_fix_that_keeps_the_ranks_is_the_first() -> None:
     assert driver.labels[:2] == ["DP 2, keeps 8 ranks", "TP 4 → 8"]
     assert "DP 1 → 2 and micro-batch size 8 → 4 keep 8 GPUs and 64 samples" in driver.sentences[0]
     driver.send("hold", on=True)  # while the layout is invalid
-    assert driver.screen.state["fields"]["holding"]
+    assert driver.screen["fields"]["holding"]
     driver.click_fix("DP 2, keeps 8 ranks")
     assert (driver.sentences, sizes(driver)) == ([], (4, 1, 1, 2))
     assert driver.plan.batch.global_batch_size == 64
@@ -138,7 +138,7 @@ def test_a_size_is_set_for_all_modules() -> None:
     driver = Driver("preset:llava_7b_homogeneous")
     driver.type(LANGUAGE + "tensor_parallel", "2")
     assert driver.labels[:2] == ["TP 2 for all, keeps 8 ranks", "TP 2 for all"]
-    assert driver.screen.state["gave"]["sentence"] == ""
+    assert driver.screen["gave"]["sentence"] == ""
     driver.click_fix("TP 2 for all")
     assert (driver.sentences, sizes(driver)) == ([], (2, 1, 1, 2))
     assert sizes(driver, "images") == (2, 1, 1, 2)
@@ -151,7 +151,7 @@ def test_a_size_is_set_for_all_modules() -> None:
     driver.send("for_all", on=True)
     driver.type(LANGUAGE + "data_parallel", "8")
     assert (driver.sentences, sizes(driver, "images")) == ([], (1, 1, 1, 8))
-    assert driver.screen.state["gave"]["sentence"] == (
+    assert driver.screen["gave"]["sentence"] == (
         "images TP 2 → 1, language_module TP 2 → 1 and micro-batch size 2 → 1, to keep 8 GPUs "
         "and 64 samples."
     )
@@ -159,7 +159,7 @@ def test_a_size_is_set_for_all_modules() -> None:
 
 def test_precision_schedule_strategy_and_optimizer_are_fields() -> None:
     driver = Driver("preset:llava_7b_heterogeneous")
-    before = driver.screen.state["verdict"]["lines"][0]["value"]
+    before = driver.screen["verdict"]["lines"][0]["value"]
     for path, text in (
         ("runtime.precision", "fp8"),
         ("runtime.pipeline_order", "gpipe"),
@@ -170,10 +170,10 @@ def test_precision_schedule_strategy_and_optimizer_are_fields() -> None:
     ):
         driver.type(path, text)
         assert driver.sentences == []
-        assert driver.screen.state["fields"]["training"][path] == text
+        assert driver.screen["fields"]["training"][path] == text
     config = driver.session.valid.config
     assert (config.runtime.precision, config.strategy.H, config.replicas) == ("fp8", 50, 2)
-    assert driver.screen.state["verdict"]["lines"][0]["value"] != before
+    assert driver.screen["verdict"]["lines"][0]["value"] != before
     driver.type("strategy.name", "sparta")  # what it does not take is gone
     assert driver.sentences == []
     assert driver.session.draft.content["strategy"] == {
@@ -205,7 +205,7 @@ def test_what_cannot_be_trained_with_is_a_sentence_at_its_field(path: str, text:
     if driver.sentences:  # a precision nobody knows is rejected by what predicts
         assert any(path.split(".")[-1] in sentence for sentence in driver.sentences)
     else:
-        assert "Nothing is predicted" in driver.screen.state["verdict"]["sentence"]
+        assert "Nothing is predicted" in driver.screen["verdict"]["sentence"]
     driver.type(path, "")
     assert driver.sentences == []
 

@@ -40,7 +40,7 @@ def test_what_is_loaded_is_saved(tmp_path: Path) -> None:
     driver = Driver(file)
     assert driver.session.valid is not None
     assert driver.session.valid.config == config
-    assert json.loads(json.dumps(driver.screen.state))["valid"]
+    assert json.loads(json.dumps(driver.screen | {"numbers": None}))["valid"]
     assert driver.session.valid.config.to_yaml() == file.read_text(encoding="utf-8")
 
 

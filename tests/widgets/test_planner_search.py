@@ -98,8 +98,8 @@ def test_a_search_takes_the_gpu_and_the_number_that_are_asked_for() -> None:
     driver.send("gpu", name="h200")
     task = searched(driver, "1,6").session.search.state.result.task
     assert ("H200" in task.hardware.name, task.gpus) == (True, 16)
-    assert driver.screen.state["search"]["gpus"] == "1,6"
-    assert driver.screen.state["search"]["world"] == "8"
+    assert driver.screen["search"]["gpus"] == "1,6"
+    assert driver.screen["search"]["world"] == "8"
 
 
 @pytest.mark.parametrize("objective", ["step_time", "memory"])
@@ -120,15 +120,15 @@ def test_every_layout_that_is_found_loads_as_one_edit(
         assert driver.sentences == []
         assert driver.plan.deployment_mode == one.layout.mode
         assert driver.plan.world_size == one.layout.gpus
-        assert driver.screen.state["search"]["loaded"] == index
+        assert driver.screen["search"]["loaded"] == index
         assert layout_of_config(driver.session.resolved) == one.layout
         assert driver.session.notice == ""
         driver.send("undo")
         assert driver.session.draft is before
-        assert driver.screen.state["search"]["loaded"] == -1
+        assert driver.screen["search"]["loaded"] == -1
     assert loaded > ROWS
     driver.send("redo")
-    assert driver.screen.state["search"]["loaded"] != -1
+    assert driver.screen["search"]["loaded"] != -1
 
 
 def test_what_was_found_is_what_the_planner_predicts() -> None:
@@ -136,7 +136,7 @@ def test_what_was_found_is_what_the_planner_predicts() -> None:
     best = driver.session.search.state.result.best
     driver.send("take_found", index=0)
     driver.send("tab", name="prediction")
-    sentence = driver.screen.state["prediction"]["sentence"]
+    sentence = driver.screen["prediction"]["sentence"]
     assert sentence.startswith(f"{best.seconds:.3g} s a step")
     assert f"The fullest rank takes {best.peak_memory / 2**30:.1f} of" in sentence
 
@@ -146,19 +146,19 @@ def test_what_a_layout_computes_stays_when_it_is_loaded() -> None:
     samples = driver.plan.batch.global_batch_size
     driver.send("take_found", index=0)
     assert driver.plan.batch.global_batch_size == samples
-    assert driver.screen.state["fields"]["name"] == "llava_7b_heterogeneous"
-    assert driver.screen.state["search"]["aged"] == ""
+    assert driver.screen["fields"]["name"] == "llava_7b_heterogeneous"
+    assert driver.screen["search"]["aged"] == ""
 
 
 def test_an_edited_batch_is_kept_out_of_what_was_searched() -> None:
     driver = searched(Driver())
     driver.type("data.seq_length", "2048")
-    assert "edited since" in driver.screen.state["search"]["aged"]
+    assert "edited since" in driver.screen["search"]["aged"]
     driver.send("take_found", index=0)
-    assert driver.screen.state["fields"]["data"]["seq_length"] == "4096"
-    assert driver.screen.state["search"]["aged"] == ""
+    assert driver.screen["fields"]["data"]["seq_length"] == "4096"
+    assert driver.screen["search"]["aged"] == ""
     driver.send("undo")
-    assert driver.screen.state["fields"]["data"]["seq_length"] == "2048"
+    assert driver.screen["fields"]["data"]["seq_length"] == "2048"
 
 
 def test_a_world_that_was_typed_gives_way_to_fewer_gpus() -> None:
@@ -178,7 +178,7 @@ def test_what_a_layout_says_beyond_the_inputs_is_shown_beside_the_ranks(
     sizes = {"tensor_parallel": 2, "recompute_granularity": "full", "rank_offset": 8}
     assert paths.sizes_beyond_inputs(sizes) == "recompute full"
     assert paths.sizes_beyond_inputs({"virtual_pipeline_model_parallel_size": 4}) == "VPP 4"
-    for module in Driver().screen.state["fields"]["modules"]:
+    for module in Driver().screen["fields"]["modules"]:
         assert module["beyond"] == ""
 
 

@@ -30,7 +30,7 @@ def test_every_preset_opens_without_a_problem(name: str) -> None:
     driver.send("preset", name=name)
     assert driver.sentences == []
     assert driver.plan == mimokit.plan(load_preset(name))
-    assert driver.screen.state["fields"]["name"] == name
+    assert driver.screen["fields"]["name"] == name
 
 
 def test_every_edit_is_planned_at_once() -> None:
@@ -53,7 +53,7 @@ def test_an_empty_data_parallel_is_worked_out() -> None:
     assert driver.sentences == []
     assert driver.plan.modules["images"].data_parallel == 64
     assert driver.plan.modules["language_module"].data_parallel == 8
-    assert driver.screen.state["fields"]["modules"][0]["worked_out"] == "64"
+    assert driver.screen["fields"]["modules"][0]["worked_out"] == "64"
 
 
 def test_undo_and_redo_go_step_by_step() -> None:
@@ -72,13 +72,13 @@ def test_undo_and_redo_go_step_by_step() -> None:
     assert driver.session.draft == first
     driver.send("undo")
     assert driver.session.draft == first
-    assert not driver.screen.state["can_undo"]
+    assert not driver.screen["can_undo"]
     for _ in range(3):
         driver.send("redo")
     assert driver.session.draft == last
     driver.send("undo")
     driver.type(LANGUAGE + "data_parallel", "4")
-    assert not driver.screen.state["can_redo"]
+    assert not driver.screen["can_redo"]
 
 
 def test_modules_can_be_added_renamed_moved_linked_and_removed() -> None:
@@ -223,16 +223,16 @@ def test_the_copied_command_starts_as_many_processes_as_ranks() -> None:
 def test_two_layouts_side_by_side_show_what_differs() -> None:
     driver = Driver("preset:llava_7b_heterogeneous")
     driver.send("pin")
-    same = driver.screen.state["compare"]
+    same = driver.screen["compare"]
     assert same["differing"] == 0
     driver.type(LANGUAGE + "data_parallel", "4")
-    lines = {line["label"]: line for line in driver.screen.state["compare"]["lines"]}
+    lines = {line["label"]: line for line in driver.screen["compare"]["lines"]}
     assert lines["language_module: sizes"]["values"] == ("TP 4 · PP 2 · DP 2", "TP 2 · PP 2 · DP 4")
     assert lines["language_module: executed with"]["values"][1] == "SP · distributed optimizer"
     assert lines["language_module: sizes"]["differs"]
     assert not lines["images: sizes"]["differs"]
     driver.send("unpin")
-    assert driver.screen.state["tab"] == "ranks"
+    assert driver.screen["tab"] == "ranks"
 
 
 def test_how_a_module_is_executed_is_edited_in_fields() -> None:
@@ -243,35 +243,35 @@ def test_how_a_module_is_executed_is_edited_in_fields() -> None:
     execution = driver.plan.executions["language_module"]
     assert (execution.sizes.recompute, execution.sizes.virtual) == (RECOMPUTE_FULL, 2)
     assert not execution.sizes.distributed_optimizer
-    module = driver.screen.state["fields"]["modules"][1]
+    module = driver.screen["fields"]["modules"][1]
     assert module["sizes"]["recompute_granularity"] == "full"
     assert not module["execution_flags"]["use_distributed_optimizer"]
     driver.type(LANGUAGE + "recompute_granularity", "all")
-    assert not driver.screen.state["valid"]
+    assert not driver.screen["valid"]
     assert any("recompute_granularity" in sentence for sentence in driver.sentences)
 
 
 def test_the_verdict_follows_edits_and_pins() -> None:
     driver = Driver("preset:llava_7b_heterogeneous")
-    seconds = driver.screen.state["verdict"]["lines"][0]
+    seconds = driver.screen["verdict"]["lines"][0]
     assert (seconds["label"], seconds["change"]) == ("time per step", "")
     supposed = "No dense model in bf16 on this GPU was fitted."
     assert supposed in seconds["why"]
-    assert supposed in driver.screen.state["verdict"]["supposed"]
+    assert supposed in driver.screen["verdict"]["supposed"]
     driver.send("tab", name="prediction")
-    assert supposed in driver.screen.state["prediction"]["supposed"]
+    assert supposed in driver.screen["prediction"]["supposed"]
     driver.type(LANGUAGE + "recompute_granularity", "full")
-    after = driver.screen.state["verdict"]
+    after = driver.screen["verdict"]
     assert after["lines"][0]["change"].startswith(seconds["value"].removesuffix(" s"))
     assert after["against"] == "Compared with the layout before the last edit."
     driver.send("pin")
-    assert driver.screen.state["verdict"]["against"] == ""  # it is the same layout
+    assert driver.screen["verdict"]["against"] == ""  # it is the same layout
     driver.type("prediction.gpu", "none")
-    assert "Nothing is predicted" in driver.screen.state["verdict"]["sentence"]
+    assert "Nothing is predicted" in driver.screen["verdict"]["sentence"]
     driver.send("undo")
     driver.type(LANGUAGE + "num_distributed_optimizer_instances", "x")
-    assert not driver.screen.state["valid"]
-    assert driver.screen.state["verdict"]["lines"][0]["value"]
+    assert not driver.screen["valid"]
+    assert driver.screen["verdict"]["lines"][0]["value"]
 
 
 def test_the_same_figures_decide_wherever_a_layout_is_shown(tmp_path: Path) -> None:
@@ -281,17 +281,17 @@ def test_the_same_figures_decide_wherever_a_layout_is_shown(tmp_path: Path) -> N
     driver.session.search.wait(180)
     driver.send("take_found", index=0)
     driver.send("pin")
-    strip = driver.screen.state["verdict"]["lines"]
+    strip = driver.screen["verdict"]["lines"]
     keys = ["seconds", "tokens", "memory", "idle", "dollars"]
     assert [line["key"] for line in strip] == keys
     told = {line["label"]: line["value"] for line in strip}
-    compared = driver.screen.state["compare"]["verdicts"]
+    compared = driver.screen["compare"]["verdicts"]
     assert {line["label"]: line["values"][0] for line in compared} == told
     notes = {line["key"]: line["note"] for line in strip if line["note"]}
     assert notes.keys() == {"seconds", "memory"}
     assert [line["notes"][0] for line in compared if line["notes"][0]] == list(notes.values())
     (memory,) = [line for line in compared if line["bars"]]
-    assert list(map(list, memory["bars"][0])) == driver.screen.state["verdict"]["bar"]
+    assert list(map(list, memory["bars"][0])) == driver.screen["verdict"]["bar"]
     assert memory["bad"] == (False, False)
     found = driver.session.search.state.to_json()["found"]
     headings = {label: found["layouts"][0]["texts"][key] for key, label in found["figures"]}
@@ -301,7 +301,7 @@ def test_the_same_figures_decide_wherever_a_layout_is_shown(tmp_path: Path) -> N
     printed = CliRunner().invoke(app, ["predict", str(file)], env={"COLUMNS": "200"}).stdout
     assert all(text in printed for pair in told.items() for text in pair)
     driver.type("data.base_batch_size", "8192")
-    memory = next(line for line in driver.screen.state["compare"]["verdicts"] if line["bars"])
+    memory = next(line for line in driver.screen["compare"]["verdicts"] if line["bars"])
     assert memory["bad"] == (True, True)
     assert memory["notes"][1].endswith(": does not fit")
     bar = next(line for line in printed.splitlines() if line.startswith("│"))
@@ -317,61 +317,60 @@ def test_pinned_layouts_follow_the_batch_and_the_model() -> None:
     driver.send("pin")  # the same again is no other layout
     driver.type(LANGUAGE + "data_parallel", "8")
     driver.type("data.num_microbatches", "3")
-    compared = driver.screen.state["compare"]
+    compared = driver.screen["compare"]
     lines = {line["label"]: line["values"] for line in compared["lines"]}
     assert lines["samples per step"] == ("96", "96", "96")
     verdict = {line["label"]: line["values"] for line in compared["verdicts"]}
     assert "%" not in "".join(verdict["tokens/s per GPU"])  # they have more GPUs
     driver.send("unpin", place=0)
-    assert len(driver.screen.state["compare"]["names"]) == 2
+    assert len(driver.screen["compare"]["names"]) == 2
     driver.send("undo")
-    values = {line["label"]: line["values"] for line in driver.screen.state["compare"]["lines"]}
+    values = {line["label"]: line["values"] for line in driver.screen["compare"]["lines"]}
     assert values["samples per step"] == ("256", "256")
 
 
 def test_tabs_of_what_a_plan_lacks_are_absent() -> None:
-    colocated = [tab["name"] for tab in Driver().screen.state["tabs"]]
+    colocated = [tab["name"] for tab in Driver().screen["tabs"]]
     assert colocated == ["ranks", "batch", "traffic", "frames", "prediction", "search"]
     apart = Driver("preset:llava_7b_heterogeneous")
-    assert [tab["name"] for tab in apart.screen.state["tabs"]] == [
+    assert [tab["name"] for tab in apart.screen["tabs"]] == [
         "ranks", "batch", "traffic", "pipeline", "frames", "prediction", "search"
     ]  # fmt: skip
     apart.send("tab", name="pipeline")
-    assert "1F1B over 4 stages" in apart.screen.state["pipeline"]["title"]
+    assert "1F1B over 4 stages" in apart.screen["pipeline"]["title"]
     apart.type("model.deployment_mode", "colocated")
     apart.type(LANGUAGE + "pipeline_parallel", "1")
-    assert apart.screen.state["tab"] in ("ranks", "pipeline")
+    assert apart.screen["tab"] in ("ranks", "pipeline")
 
 
 def test_a_rank_and_a_sample_beyond_a_smaller_layout_are_let_go() -> None:
     driver = Driver("preset:llava_7b_heterogeneous")
     driver.send("select", rank=23)
     driver.send("sample", sample=7, backward=True)
-    assert driver.screen.details["rank"] == 23
+    assert driver.screen["details"]["rank"] == 23
     driver.send("preset", name="llava_7b_colocated")
     assert driver.session.selected is None
     driver.send("tab", name="batch")
-    assert driver.screen.walk["sample"] == 7
+    assert driver.screen["walk"]["sample"] == 7
     driver.type("data.base_batch_size", "8")
-    assert driver.screen.walk["backward"] is True
+    assert driver.screen["walk"]["backward"] is True
 
 
 def test_every_number_has_a_formula_that_ends_in_it() -> None:
     driver = Driver("preset:llava_7b_heterogeneous")
-    figures = {figure["key"]: figure for figure in driver.screen.state["figures"]}
+    figures = {figure["key"]: figure for figure in driver.screen["figures"]}
     assert figures["world"]["formula"].endswith("= 24")
     assert "rejected" not in figures
     assert figures["samples_per_microbatch"]["formula"] == (
         "base_batch_size 4 × DP 2 of language_module = 8"
     )
     assert figures["tokens"]["value"] == "262,144"
-    assert figures["bubble"]["value"] == f"{max(driver.plan.pipeline.timeline().bubble):.1%}"
     driver.type("runtime.precision", "nvfp4")
-    rejected = {figure["key"]: figure for figure in driver.screen.state["figures"]}["rejected"]
+    rejected = {figure["key"]: figure for figure in driver.screen["figures"]}["rejected"]
     assert (rejected["label"], rejected["value"]) == ("fields that `mimokit run` rejects", "1")
     assert "precision" in rejected["formula"]
     colocated = Driver()
-    figures = {figure["key"]: figure for figure in colocated.screen.state["figures"]}
+    figures = {figure["key"]: figure for figure in colocated.screen["figures"]}
     moved = colocated.plan.bridges[0].bytes_forward
     formula = figures["bridge.images.language_module.forward"]["formula"]
     assert formula.endswith(f"= {moved:,} B. Per micro-batch.")
@@ -388,10 +387,10 @@ def test_nothing_flows_back_to_a_frozen_encoder(mode: str) -> None:
     driver = Driver(f"preset:llava_7b_{mode}")
     driver.send("tab", name="batch")
     driver.send("sample", sample=3, backward=True)
-    trained = driver.screen.walk["steps"]
+    trained = driver.screen["walk"]["steps"]
     assert trained[-1].startswith("images computes its gradient")
     driver.send("flag", path=["model", "module_architectures", "images", "frozen"], on=True)
-    steps = driver.screen.walk["steps"]
+    steps = driver.screen["walk"]["steps"]
     assert steps[0] == trained[0]
     assert steps[1:] == ["no gradient crosses: nothing in images or before it is trained"]
     view = BatchSplit(driver.session.valid.config, sample=3, backward=True)
@@ -404,11 +403,11 @@ def test_a_frozen_module_is_said_and_followed() -> None:
     driver.send("flag", path=path, on=True)
     assert driver.sentences == []
     assert driver.session.valid.config.model.frozen_modules == {"images"}
-    assert driver.screen.state["fields"]["modules"][0]["flags"]["frozen"]
+    assert driver.screen["fields"]["modules"][0]["flags"]["frozen"]
     assert not any(bridge.backward.transfers for bridge in driver.plan.disjoint_bridges)
     driver.send("tab", name="batch")
     driver.send("sample", sample=0, backward=True)
-    steps = driver.screen.walk["steps"]
+    steps = driver.screen["walk"]["steps"]
     assert steps[-1] == "no gradient crosses: nothing in images or before it is trained"
     driver.send(
         "flag", path=["model", "module_architectures", "language_module", "frozen"], on=True
@@ -434,7 +433,7 @@ def test_memory_and_time_are_those_that_the_predictor_gives(name: str) -> None:
     driver = Driver(f"preset:{name}")
     driver.send("tab", name="prediction")
     driver.send("gpu", name="b200")
-    shown = driver.screen.state["prediction"]
+    shown = driver.screen["prediction"]
     config = load_preset(name).model_copy()
     config.model.finalize()
     found = predict(
@@ -454,23 +453,23 @@ def test_memory_and_time_are_those_that_the_predictor_gives(name: str) -> None:
 def test_memory_and_time_follow_an_edit_and_an_unknown_gpu_changes_nothing() -> None:
     driver = Driver("preset:llava_7b_heterogeneous")
     driver.send("tab", name="prediction")
-    before = driver.screen.state["prediction"]
+    before = driver.screen["prediction"]
     driver.send("gpu", name="abacus")
-    assert driver.screen.state["prediction"] == before
+    assert driver.screen["prediction"] == before
     driver.type("world_size", "40")
     driver.type(LANGUAGE + "data_parallel", "")  # the world says it
-    after = driver.screen.state["prediction"]
+    after = driver.screen["prediction"]
     assert driver.plan.modules["language_module"].data_parallel == 4
     assert after["sentence"] != before["sentence"]
     assert "it fits" in after["sentence"]
     driver.type("data.base_batch_size", "512")
-    assert not driver.screen.state["prediction"]["fits"]
+    assert not driver.screen["prediction"]["fits"]
 
 
 def test_the_work_of_modules_is_a_table_and_a_recipe_changes_it() -> None:
     driver = Driver("preset:llava_7b_colocated")
     driver.send("tab", name="prediction")
-    work = {each["module"]: each["rows"] for each in driver.screen.state["prediction"]["work"]}
+    work = {each["module"]: each["rows"] for each in driver.screen["prediction"]["work"]}
     assert set(work) == set(driver.plan.modules)
     explained = predict("preset:llava_7b_colocated").explain()
     for name, rows in work.items():
@@ -485,8 +484,8 @@ def test_the_work_of_modules_is_a_table_and_a_recipe_changes_it() -> None:
     driver.type("runtime.recipe.graphs", "full")
     assert driver.session.resolved is not None
     assert driver.session.resolved.runtime.recipe == RecipeConfig(graphs="full")
-    captured = {each["module"]: each["rows"] for each in driver.screen.state["prediction"]["work"]}
+    captured = {each["module"]: each["rows"] for each in driver.screen["prediction"]["work"]}
     assert not any(row["what"].startswith("waits for launches") for row in captured["images"])
-    assert "graphs" not in driver.screen.state["prediction"]["supposed"]
+    assert "graphs" not in driver.screen["prediction"]["supposed"]
     driver.type("runtime.recipe.graphs", "")
-    assert "graphs" in driver.screen.state["prediction"]["supposed"]
+    assert "graphs" in driver.screen["prediction"]["supposed"]

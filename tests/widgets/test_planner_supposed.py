@@ -28,7 +28,7 @@ def priced(**supposed: Any) -> dict[str, Any]:
 
 
 def shown(driver: Driver) -> tuple[str, str]:
-    fields = driver.screen.state["fields"]
+    fields = driver.screen["fields"]
     return fields["gpu"], fields["price"]
 
 
@@ -47,14 +47,14 @@ def test_a_file_says_gpu_and_price(tmp_path: Path) -> None:
         "b200",
         price_per_gpu_hour=4.25,
     )
-    sentence = driver.screen.state["prediction"]["sentence"]
+    sentence = driver.screen["prediction"]["sentence"]
     assert sentence.startswith(f"{found.seconds:.3g} s a step")
     assert sentence.endswith(
         f"A million tokens cost {found.dollars_per_million_tokens:.3g} dollars."
     )
     driver.send("load", text=load_preset("llava_7b_colocated").to_yaml(), name="plain.yaml")
     assert shown(driver) == ("h100", "")
-    assert "dollars" not in driver.screen.state["prediction"]["sentence"]
+    assert "dollars" not in driver.screen["prediction"]["sentence"]
     driver.send("undo")
     assert shown(driver) == ("b200", "4.25")
 
@@ -110,9 +110,9 @@ def test_a_file_of_hardware_is_one_of_the_choices(tmp_path: Path) -> None:
     file = str(save_hardware(load_hardware("a100"), tmp_path / "own.json"))
     driver = Driver(priced(gpu=file))
     driver.send("tab", name="prediction")
-    fields = driver.screen.state["fields"]
+    fields = driver.screen["fields"]
     assert (fields["gpu"], file in fields["gpu_names"]) == (file, True)
-    assert " a step" in driver.screen.state["prediction"]["sentence"]
+    assert " a step" in driver.screen["prediction"]["sentence"]
     driver.send("gpu", name="h100")
     assert shown(driver)[0] == "h100"
     driver.send("undo")
@@ -122,7 +122,7 @@ def test_a_file_of_hardware_is_one_of_the_choices(tmp_path: Path) -> None:
 def test_an_unknown_gpu_is_reported_at_its_field() -> None:
     driver = Driver(priced(gpu="h1000"))
     driver.send("tab", name="prediction")
-    assert "it does not exist" in driver.screen.state["prediction"]["sentence"]
+    assert "it does not exist" in driver.screen["prediction"]["sentence"]
     driver.send("search", gpus="")
     driver.session.search.wait(SECONDS)
     assert "it does not exist" in driver.session.search.state.sentence
@@ -175,10 +175,10 @@ def test_schedule_and_prediction_agree_on_idle_time_under_virtual_stages() -> No
         driver.type(language + "virtual_pipeline_model_parallel_size", chunks)
         assert driver.sentences == []
         driver.send("tab", name="pipeline")
-        state = driver.screen.state
-        planned = next(each for each in state["figures"] if each["key"] == "bubble")
+        state = driver.screen
+        bubble = driver.plan.pipeline.timeline().bubble
         predicted = next(each for each in state["verdict"]["lines"] if each["key"] == "idle")
-        idle = [float(each["value"].rstrip(" %")) for each in (planned, predicted)]
+        idle = [100 * max(bubble), float(predicted["value"].rstrip(" %"))]
         assert idle[0] == pytest.approx(idle[1], abs=1.5)
         assert ("interleaved" in state["pipeline"]["title"]) == (chunks == "16")
     assert idle[1] < 1.5
@@ -189,14 +189,14 @@ def test_traffic_and_memory_count_numbers_of_the_same_format() -> None:
     for precision, number in (("bf16", 2), ("fp32", 4)):
         driver.type("runtime.precision", precision)
         driver.send("tab", name="prediction")
-        memory = driver.screen.state["prediction"]["memory"]
+        memory = driver.screen["prediction"]["memory"]
         weights = next(part for part in memory[0]["parts"] if part["name"] == "weights")
         assert f"= {number} × " in weights["formula"]
         key = "bridge.images.language_module.forward"
-        bridge = next(each for each in driver.screen.state["figures"] if each["key"] == key)
+        bridge = next(each for each in driver.screen["figures"] if each["key"] == key)
         assert f" × {number} B = " in bridge["formula"]
         driver.send("tab", name="traffic")
-        kinds = {each["name"]: each["total"] for each in driver.screen.state["traffic"]["kinds"]}
+        kinds = {each["name"]: each["total"] for each in driver.screen["traffic"]["kinds"]}
         if precision == "bf16":
             before = kinds
     assert before["tensor"] != kinds["tensor"]
@@ -205,7 +205,7 @@ def test_traffic_and_memory_count_numbers_of_the_same_format() -> None:
 def test_modules_that_share_a_gpu_fill_one_bar() -> None:
     driver = Driver()
     driver.send("tab", name="prediction")
-    picture = driver.screen.state["prediction"]
+    picture = driver.screen["prediction"]
     shares = [part["share"] for part in picture["shared"]["parts"]]
     assert picture["shared"]["share"] == pytest.approx(sum(shares))
     assert shares == pytest.approx([module["share"] for module in picture["memory"]])
@@ -216,15 +216,15 @@ def test_modules_that_share_a_gpu_fill_one_bar() -> None:
     assert not any("e+" in formula for formula in formulas)
     apart = Driver("preset:llava_7b_heterogeneous")
     apart.send("tab", name="prediction")
-    assert apart.screen.state["prediction"]["shared"] is None
-    bubble = {part["name"]: part["color"] for part in apart.screen.state["prediction"]["step"]}
+    assert apart.screen["prediction"]["shared"] is None
+    bubble = {part["name"]: part["color"] for part in apart.screen["prediction"]["step"]}
     assert bubble["pipeline bubble"] == "var(--rest)"
 
 
 def test_the_step_is_drawn_on_the_clock() -> None:
     driver = Driver("preset:llava_7b_heterogeneous")
     driver.send("tab", name="prediction")
-    timeline = driver.screen.state["prediction"]["timeline"]
+    timeline = driver.screen["prediction"]["timeline"]
     names = [lane["name"] for lane in timeline["lanes"]]
     assert names == ["images 0", "images 1", "language_module 0", "language_module 1"]
     for lane in range(4):
@@ -233,7 +233,7 @@ def test_the_step_is_drawn_on_the_clock() -> None:
     assert min(start for _, _, start, _, _ in timeline["spans"]) == 0
     assert {each["name"] for each in timeline["keys"]} >= {"images forward", "update"}
     driver.type("data.num_microbatches", "1024")
-    timeline = driver.screen.state["prediction"]["timeline"]
+    timeline = driver.screen["prediction"]["timeline"]
     assert timeline["sentence"].startswith("The first ")
     assert len(timeline["spans"]) < 1300
 
@@ -247,5 +247,5 @@ def test_the_calibration_of_another_gpu_is_a_sentence(tmp_path: Path) -> None:
     config.save(file)
     driver = Driver(file)
     driver.send("tab", name="prediction")
-    for told in (driver.screen.state["verdict"], driver.screen.state["prediction"]):
+    for told in (driver.screen["verdict"], driver.screen["prediction"]):
         assert "it was calibrated on NVIDIA B200" in told["sentence"]

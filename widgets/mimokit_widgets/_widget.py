@@ -31,7 +31,8 @@ def asked(**message: Any) -> str:
 
 def state_of(widget: Any) -> dict[str, Any]:
     """Return what a widget tells its view."""
-    return {name: getattr(widget, name) for name in widget.keys if name not in JUPYTERS}
+    state = widget.get_state().items()
+    return {name: value for name, value in state if name not in JUPYTERS}
 
 
 def alive(entry: str, widget: Any, answers: Answers, still: str) -> str:

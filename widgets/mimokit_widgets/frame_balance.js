@@ -6,6 +6,6 @@ import { renderedAs } from "./views/one_view.js";
 export default {
   render: renderedAs(
     (host, send) => new FrameView(host, send),
-    { _picture: (view, model) => view.update(model.get("_picture"), model.get("_numbers")) },
+    { _picture: (view, model) => view.update(model.get("_picture"), model.get("_picture").numbers) },
   ),
 };

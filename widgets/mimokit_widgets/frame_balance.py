@@ -26,6 +26,10 @@ ENTRY = "frame_balance.js"
 Counts = str | Sequence[int] | Sequence[Sequence[int]]
 
 
+def _whole(picture: dict[str, Any], numbers: bytes) -> dict[str, Any]:
+    return {**picture, "numbers": numbers}
+
+
 class FrameBalance(PersistentWidget):
     """How evenly the frames of a batch lie on ranks, and what it saves to share them.
 
@@ -48,7 +52,6 @@ class FrameBalance(PersistentWidget):
     forecast = ByIdentity(None, read_only=True)
     problem = traitlets.Unicode("", read_only=True)
     _picture = traitlets.Dict().tag(sync=True)
-    _numbers = traitlets.Bytes(b"").tag(sync=True)
 
     def __init__(
         self,
@@ -102,9 +105,7 @@ class FrameBalance(PersistentWidget):
 
     def _draw(self) -> None:
         session = self._session
-        with self.hold_sync():
-            self._numbers = session.picture()[1]
-            self._picture = session.picture()[0]
+        self._picture = _whole(*session.picture())
         with self.hold_trait_notifications():
             self.set_trait("problem", "" if session.problem is None else str(session.problem))
             self.set_trait("forecast", session.found and session.found.forecast)
@@ -127,9 +128,8 @@ class FrameBalance(PersistentWidget):
         for name, *_ in self._picture["planners"]:
             session = FrameSession(self._session.question.asked("planner", name))
             if session.problem is None:
-                picture, numbers = session.picture()
                 message = asked(type="frames", field="planner", text=name)
-                answers[message] = {"_numbers": numbers, "_picture": picture}
+                answers[message] = {"_picture": _whole(*session.picture())}
         return answers
 
 

@@ -1,13 +1,13 @@
 // The browser's half of LayoutPlanner: draws what Python says and reports what the user does.
 
 import { button, choices, element, setAttribute, setText, vector } from "mimokit/dom.js";
+import { Advice } from "./views/planner_advice.js";
 import { KernelLink } from "./views/kernel_link.js";
 import { Outbox } from "./views/outbox.js";
 import { FieldErrors } from "./views/planner_field_errors.js";
 import { Field } from "./views/planner_field.js";
 import { drawGraph } from "./views/planner_graph.js";
 import { ModuleRow } from "./views/planner_module.js";
-import { Numbers } from "./views/planner_numbers.js";
 import { Pictures } from "./views/planner_pictures.js";
 import { Toolbar } from "./views/planner_toolbar.js";
 import { themeOf, watchTheme } from "mimokit/theme.js";
@@ -24,6 +24,7 @@ class Planner {
     this.model = model;
     this.fields = new Set();
     this.rows = [];
+    this.folds = [];
     this.state = model.get("_state");
     this.inputs = model.get("_inputs");
     this.outbox = new Outbox((message) => this.kernel.send(message),
@@ -36,16 +37,13 @@ class Planner {
     this.kernel = new KernelLink(model, this.root, () => this.outbox.close());
     this.take = () => this.update();
     this.answer = (message) => this.receive(message);
-    this.look = () => {
-      const details = model.get("_details");
-      this.pictures.views.get("ranks")?.view.showDetails(details);
-    };
     this.searching = () => {
       this.pictures.views.get("search")?.view.showSearch(model.get("_search"));
     };
     model.on("change:_state", this.take);
-    model.on("change:_details", this.look);
     model.on("change:_search", this.searching);
+    this.advise = () => this.advice.update(model.get("_advice"));
+    model.on("change:_advice", this.advise);
     model.on("msg:custom", this.answer);
     this.stopWatching = watchTheme(() => themeOf(this.page));
     this.update();
@@ -58,21 +56,28 @@ class Planner {
     this.notice = element("p", { class: "notice", role: "status" });
     this.general = new FieldErrors(this);
     this.verdict = new VerdictStrip();
-    this.numbers = new Numbers();
+    this.numbers = element("div", { class: "numbers" });
+    this.others = element("div", { class: "numbers" });
+    const numbers = element("section", { "aria-label": "Numbers" }, this.numbers,
+      element("details", {}, element("summary", {}, "more numbers"), this.others));
     this.pictures = new Pictures(this);
-    this.dimmed = element("div", { class: "follows" }, this.verdict.node, this.pictures.node,
-      this.numbers.node);
+    this.advice = new Advice(this);
+    this.dimmed = element("div", { class: "follows" }, this.advice.node, numbers,
+      this.pictures.node);
     const body = element("div", { class: "body" },
       element("div", { class: "asks" }, this.world(), this.modules(), this.batch(),
         this.training()), this.dimmed);
+    const judged = element("div", { class: "judged" }, this.verdict.node, body);
     this.page = element("div", { class: "page" }, this.toolbar.node,
       element("div", { class: "status" }, this.headline, this.late), this.notice,
-      this.general.node, body);
+      this.general.node, judged);
     this.root = element("div", { class: "mimokit mimokit-planner", role: "region",
       "aria-label": "Layout planner", "data-lm-suppress-shortcuts": "true",
       keydown: (event) => this.key(event), dragover: (event) => this.drag(event, true),
       dragleave: (event) => this.drag(event, false), drop: (event) => this.drop(event),
-      paste: (event) => this.paste(event) }, this.page);
+      paste: (event) => this.paste(event),
+      focusin: (event) => this.advice.focus(event.target.dataset?.path?.split(".") ?? []) },
+    this.page);
     host.append(this.root);
   }
 
@@ -105,9 +110,12 @@ class Planner {
   modules() {
     this.graph = vector("svg", { role: "img", class: "graph" });
     this.list = element("div", { class: "modules" });
-    const head = element("div", { class: "row head", "aria-hidden": "true" },
-      element("span", {}, "module"),
-      ...this.inputs.sizes.map(({ label, hint }) => element("span", { title: hint }, label)));
+    this.more = button("CP, EP", () => this.root.classList.toggle("all-sizes"), { class: "plain",
+      title: "Show context and expert parallel sizes where none is in use" });
+    const head = element("div", { class: "row head" },
+      element("span", {}, "module ", this.more),
+      ...this.inputs.sizes.map(({ key, label, hint }) =>
+        element("span", { title: hint, "data-size": key, "aria-hidden": "true" }, label)));
     this.offsetHead = head.lastChild;
     this.forAll = this.box("for_all", "for all modules",
       "A size that is typed is that of all modules");
@@ -127,8 +135,7 @@ class Planner {
       new Field(this, { label, hint, name: label, path, options, placeholder: empty }));
     this.trainingErrors = new FieldErrors(this);
     return element("section", { "aria-label": "Training" },
-      element("div", { class: "fields" }, ...this.trained.map((field) => field.node)),
-      this.trainingErrors.node);
+      ...this.folded("Training", this.trained, ["precision"]), this.trainingErrors.node);
   }
 
   batch() {
@@ -136,8 +143,29 @@ class Planner {
       name: label, path: ["data", key] }));
     this.dataErrors = new FieldErrors(this);
     return element("section", { "aria-label": "Batch and sequences" },
-      element("div", { class: "fields" }, ...this.data.map((field) => field.node)),
-      this.dataErrors.node);
+      ...this.folded("Sequences and vocabulary", this.data,
+        ["base_batch_size", "num_microbatches"]), this.dataErrors.node);
+  }
+
+  /** The fields that are edited often, and a line with the others, which opens. */
+  folded(title, fields, first) {
+    const often = fields.filter(({ path }) => first.includes(path.at(-1)));
+    const others = fields.filter((field) => !often.includes(field));
+    const line = element("summary", {});
+    const fold = element("details", { class: "fold" }, line,
+      element("div", { class: "fields" }, ...others.map(({ node }) => node)));
+    this.folds.push({ title, others, line, fold });
+    return [element("div", { class: "fields" }, ...often.map(({ node }) => node)), fold];
+  }
+
+  /** What a closed line holds is said in it; one with an error opens. */
+  updateFolds() {
+    for (const { title, others, line, fold } of this.folds) {
+      const told = others.filter(({ input }) => input.value)
+        .map(({ input }) => `${input.ariaLabel} ${input.value}`);
+      setText(line, [title, ...told.slice(0, 1), ...(told.length > 1 ? ["…"] : [])].join(" · "));
+      if (others.some(({ input }) => input.ariaInvalid)) fold.open = true;
+    }
   }
 
   // ------------------------------------------------------------ what Python says
@@ -177,18 +205,24 @@ class Planner {
     this.gaps.checked = fields.gaps;
     this.gapsLabel.hidden = !heterogeneous;
     this.inLine.hidden = !heterogeneous;
-    this.offsetHead.style.visibility = heterogeneous ? "" : "hidden";
     if (!this.outbox.awaits("hold", state.serial)) this.holding.checked = fields.holding;
     if (!this.outbox.awaits("for_all", state.serial)) this.forAll.checked = fields.for_all;
     for (const field of this.data) field.set(fields.data[field.path[1]]);
     for (const field of this.trained) field.set(fields.training[field.path.join(".")]);
     drawGraph(this.graph, fields.layers, fields.modules);
     this.updateModules(fields.modules, heterogeneous);
+    this.offsetHead.hidden = this.rows.every((row) => row.offset.input.hidden);
     this.showGiven(state.gave);
     this.complain(state);
+    this.updateFolds();
     this.verdict.update(state.verdict, new Map(fields.modules.map((each) =>
       [each.name, each.color])));
-    this.numbers.update(state.figures);
+    const numbers = (main) => state.figures.filter((figure) => figure.main === main)
+      .map(({ label, value, formula }) => element("span", { title: `${label} = ${formula}` },
+        `${label} `, element("b", {}, value)));
+    this.numbers.replaceChildren(...numbers(true));
+    this.others.replaceChildren(...numbers(false));
+    this.advice.update(this.model.get("_advice"));
     this.pictures.update(state);
     this.root.classList.toggle("invalid", !state.valid);
     setAttribute(this.dimmed, "aria-label", state.valid ? null : "The last valid layout");
@@ -196,6 +230,11 @@ class Planner {
   }
 
   updateModules(modules, heterogeneous) {
+    for (const [size, name] of [["context_parallel", "cp"], ["expert_parallel", "ep"]]) {
+      const used = modules.some(({ sizes, network }) => !["", "1"].includes(sizes[size])
+        || (name === "ep" && network.num_moe_experts));
+      this.root.classList.toggle(`without-${name}`, !used);
+    }
     const names = modules.map((module) => module.name);
     const known = new Map(this.rows.map((row) => [row.name, row]));
     for (const row of this.rows) if (!names.includes(row.name)) row.remove();
@@ -293,7 +332,10 @@ class Planner {
 
   key(event) {
     event.stopPropagation(); // the notebook has separate shortcuts
-    if (event.key === "Escape") this.toolbar.closeSaving();
+    if (event.key === "Escape") {
+      this.toolbar.closeSaving();
+      this.advice.close();
+    }
     const undoing = (event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "z";
     const redoing = (event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "y";
     if (!undoing && !redoing) return;
@@ -332,8 +374,10 @@ class Planner {
 
   remove() {
     this.model.off("change:_state", this.take);
-    this.model.off("change:_details", this.look);
     this.model.off("change:_search", this.searching);
+    this.model.off("change:_advice", this.advise);
+    this.advice.remove();
+    this.verdict.remove();
     this.model.off("msg:custom", this.answer);
     this.kernel.remove();
     this.pictures.remove();

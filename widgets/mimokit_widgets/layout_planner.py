@@ -14,12 +14,14 @@ import traitlets
 from mimokit.config import ConfigError, ExperimentConfig
 from mimokit_widgets._widget import ByIdentity, PersistentWidget, alive
 from mimokit_widgets.modules import joined_modules, joined_styles
+from mimokit_widgets.planner.advice import advice_of
 from mimokit_widgets.planner.code import as_python, as_torchrun
 from mimokit_widgets.planner.draft import RANKS_PER_NODE, Draft, content_of, start
 from mimokit_widgets.planner.inputs import inputs
 from mimokit_widgets.planner.saved import saved_answers
 from mimokit_widgets.planner.screen import screen_of
 from mimokit_widgets.planner.session import Session
+from mimokit_widgets.planner.verdicts import verdict_mapping
 
 if TYPE_CHECKING:
     from mimokit.layout_search import SearchResult
@@ -28,6 +30,10 @@ if TYPE_CHECKING:
 ENTRY = "layout_planner.js"
 
 Source = ExperimentConfig | Mapping[str, Any] | str | os.PathLike[str]
+
+
+def _as_mapping(config: ExperimentConfig | None, _: object) -> dict[str, Any] | None:
+    return None if config is None else config.to_mapping()
 
 
 class LayoutPlanner(PersistentWidget):
@@ -44,8 +50,11 @@ class LayoutPlanner(PersistentWidget):
     Attributes:
         config: the last accepted config. It can be set to a config, a mapping in the form of a
             YAML file, the path of one, or `preset:NAME`; one with problems is shown with them, and
-            raises nothing.
+            raises nothing. Frontends have it as a mapping.
         plan: its plan.
+        prediction: what its step comes to: the fields of `Verdict`, `peak` and `fits`; empty where
+            nothing is predicted.
+        picked: the rank that is looked at, or None; it can be set.
         problems: why the layout in the fields is rejected; empty if it was accepted.
     """
 
@@ -54,17 +63,15 @@ class LayoutPlanner(PersistentWidget):
         "shared.css", "found.css", "frame_balance.css", "timeline.css", "layout_planner.css"
     )
 
-    config = ByIdentity()
+    config = ByIdentity().tag(sync=True, to_json=_as_mapping)
+    prediction = traitlets.Dict(read_only=True).tag(sync=True)
+    picked = traitlets.Int(None, allow_none=True).tag(sync=True)
     plan = ByIdentity(read_only=True)
     problems = ByIdentity((), read_only=True)
     _inputs = traitlets.Dict().tag(sync=True)
     _state = traitlets.Dict().tag(sync=True)
-    _cells = traitlets.Bytes(b"").tag(sync=True)
-    _other_cells = traitlets.Bytes(b"").tag(sync=True)
-    _matrix = traitlets.Bytes(b"").tag(sync=True)
-    _details = traitlets.Dict().tag(sync=True)
-    _walk = traitlets.Dict().tag(sync=True)
     _search = traitlets.Dict().tag(sync=True)
+    _advice = traitlets.Dict().tag(sync=True)
 
     def __init__(
         self,
@@ -198,6 +205,10 @@ class LayoutPlanner(PersistentWidget):
             return self._session.valid.config if self._session.valid else None
 
     def _on_message(self, _: Any, content: Mapping[str, Any], __: Any) -> None:
+        if content.get("type") == "advise":  # the picture stays as it is
+            with self._turn:
+                self._advice = advice_of(self._session, tuple(map(str, content["path"])))
+            return
         self._do(content)
 
     def _do(self, message: Mapping[str, Any]) -> None:
@@ -210,24 +221,26 @@ class LayoutPlanner(PersistentWidget):
             self.send(reply)
 
     def _settle(self) -> None:
+        """Tell the browser and all that observe, in one message, once all stands."""
         session = self._session
         screen = screen_of(session)
         self._settling = True
         try:
-            with self.hold_sync():
-                self._cells, self._other_cells = screen.cells, screen.other_cells
-                self._matrix = screen.matrix
-                self._details, self._walk = screen.details, screen.walk
-                self._state = screen.state
-            self.set_trait("problems", session.problems)
-            if session.valid is not None and session.valid.plan is not self.plan:
-                # Both stand before anybody hears of either.
-                with self.hold_trait_notifications():
+            with self.hold_sync(), self.hold_trait_notifications():
+                self._state, self.picked = screen, session.selected
+                self.set_trait("prediction", verdict_mapping(session))
+                self.set_trait("problems", session.problems)
+                if session.valid is not None and session.valid.plan is not self.plan:
                     self.set_trait("config", session.valid.config)
                     self.set_trait("plan", session.valid.plan)
         finally:
             self._settling = False
         self._saved.follow()
+
+    @traitlets.observe("picked")  # type: ignore[untyped-decorator]
+    def _pick(self, change: Mapping[str, Any]) -> None:
+        if change["new"] != self._session.selected:
+            self.select(change["new"])
 
     def _show_search(self) -> None:
         with self._turn:
@@ -243,4 +256,6 @@ class LayoutPlanner(PersistentWidget):
         with self._turn:
             session = self._session.at_rest()
         answers = saved_answers(session)  # edits do not wait for them
+        if self._advice.get("layout") != session.count:
+            self._advice = advice_of(session, ())
         return alive(ENTRY, self, answers, str(plan._repr_html_()))

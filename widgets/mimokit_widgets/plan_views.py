@@ -41,7 +41,6 @@ class PlanView(PersistentWidget):
     plan = ByIdentity()
     ranks_per_node = traitlets.Int(RANKS_PER_NODE, min=1)
     _picture = traitlets.Dict().tag(sync=True)
-    _numbers = traitlets.Bytes(b"").tag(sync=True)
     _looked_at = traitlets.Dict().tag(sync=True)
 
     def __init__(self, plan: Shown, **options: Any) -> None:
@@ -117,7 +116,8 @@ class RankMap(PlanView):
         if self.selected is not None and not 0 <= self.selected < self.plan.world_size:
             self.selected = None
         with self.hold_sync():
-            self._picture, self._numbers = rank_cells(self.plan, self.ranks_per_node)
+            picture, cells = rank_cells(self.plan, self.ranks_per_node)
+            self._picture = {**picture, "numbers": cells}
             self._look()
 
     @traitlets.observe("selected")  # type: ignore[untyped-decorator]
@@ -222,17 +222,16 @@ class TrafficMap(PlanView):
             raise TypeError("TrafficMap takes a config: a plan does not say how large modules are.")
         if self._known is None or self._known[0] is not self.plan:
             self._known = (self.plan, traffic_of_plan(self.config, self.plan))
-        with self.hold_sync():
-            self._picture, self._numbers = traffic_blocks(
-                self._known[1], self.ranks_per_node, self.kind, by_node=self.by_node
-            )
+        picture, matrix = traffic_blocks(
+            self._known[1], self.ranks_per_node, self.kind, by_node=self.by_node
+        )
+        self._picture = {**picture, "numbers": matrix}
 
     def _answers(self) -> Answers:
         assert self._known is not None, "what is shown has been drawn"
         return {
             asked(type="traffic", kind=kind, by_node=by_node): {
-                "_numbers": matrix,
-                "_picture": picture,
+                "_picture": {**picture, "numbers": matrix},
             }
             for kind, by_node, (picture, matrix) in blocks_of_kinds(
                 self._known[1], self.ranks_per_node

@@ -7,7 +7,7 @@ export default {
   render: renderedAs(
     (host, send) => new RankMapView(host, (rank) => send({ type: "select", rank })),
     {
-      _picture: (view, model) => view.update(model.get("_picture"), model.get("_numbers")),
+      _picture: (view, model) => view.update(model.get("_picture"), model.get("_picture").numbers),
       _looked_at: (view, model) => view.showDetails(model.get("_looked_at")),
     },
   ),

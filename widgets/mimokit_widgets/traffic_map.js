@@ -7,6 +7,6 @@ export default {
   render: renderedAs(
     (host, send) => new TrafficView(host, (kind, byNode) =>
       send({ type: "traffic", kind, by_node: byNode })),
-    { _picture: (view, model) => view.update(model.get("_picture"), model.get("_numbers")) },
+    { _picture: (view, model) => view.update(model.get("_picture"), model.get("_picture").numbers) },
   ),
 };

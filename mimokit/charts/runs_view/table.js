@@ -74,8 +74,8 @@ export class RunTable {
   constructor(view, columns) {
     Object.assign(this, { view, columns, rows: new Map() });
     this.sorted = new SortableHeads(() => view.changed());
-    this.filter = element("input", { type: "search", placeholder: "Filter: name, layout, status …",
-      "aria-label": "Filter runs", input: () => view.filterBy(this.filter.value) });
+    this.filter = element("input", { type: "search", placeholder: "Filter",
+      "aria-label": "Filter runs", title: "By name, layout and status", input: () => view.filterBy(this.filter.value) });
     this.count = element("span", { class: "muted", role: "status" });
     this.all = element("input", { type: "checkbox", "aria-label": "Show all runs of the table",
       change: () => view.setEyes(this.all.checked) });

@@ -36,9 +36,12 @@ class Figure:
     value: str
     formula: str
 
-    def to_json(self) -> dict[str, str]:
-        """Return what the browser draws."""
-        return asdict(self)
+    def to_json(self) -> dict[str, object]:
+        """Return what the browser draws; `main` says whether it stands in the first line."""
+        return {
+            **asdict(self),
+            "main": self.key in ("world", "step") or self.key.endswith("forward"),
+        }
 
 
 def figures_of(config: ExperimentConfig, plan: LayoutPlan) -> list[Figure]:
@@ -49,7 +52,6 @@ def figures_of(config: ExperimentConfig, plan: LayoutPlan) -> list[Figure]:
         *(_module_ranks(ranks) for ranks in plan.modules.values()),
         *(_samples_each(plan, name) for name in plan.modules),
         *(figure for bridge in plan.bridges for figure in _bridge(config, plan, bridge)),
-        *_pipeline(plan),
         *_rejection(config),
     ]
 
@@ -158,22 +160,6 @@ def _colocated_formula(
         f"{counted(ranks, 'rank')} × ({bridge.ratio} − 1) pieces from the others × "
         f"{counted(piece, 'sample')} × {counted(rows, 'token')} × {counted(hidden, 'number')} × "
         f"{number_bytes} B = {moved:,} B."
-    )
-
-
-def _pipeline(plan: LayoutPlan) -> Iterator[Figure]:
-    if plan.pipeline is None:
-        return
-    timeline = plan.pipeline.timeline()
-    worst = max(timeline.bubble)
-    stage = timeline.bubble.index(worst)
-    whole, busy = timeline.pipeline_makespan, timeline.busy[stage]
-    yield Figure(
-        "bubble",
-        "longest idle if stages took alike",
-        f"{worst:.1%}",
-        f"({whole:,g} − {busy:,g} busy) / {whole:,g}, where a forward takes 1, a backward 2 and a "
-        "message nothing; (p − 1) / (m + p − 1) for p equal stages and m micro-batches.",
     )
 
 

@@ -11,7 +11,7 @@ from mimokit.config_files.concise import written_text
 from mimokit_widgets.planner import edits
 from mimokit_widgets.planner.code import as_python, as_torchrun
 from mimokit_widgets.planner.draft import Draft
-from mimokit_widgets.planner.hold import GaveWay, is_traded
+from mimokit_widgets.planner.hold import GaveWay, Hold, is_traded
 from mimokit_widgets.planner.intent import set_sizes, standing_number, stepped
 from mimokit_widgets.planner.limits import MOST_MODULES
 from mimokit_widgets.planner.paths import (
@@ -39,23 +39,40 @@ def _edit(session: Session, message: Message) -> None:
     session.edited = list(path)
     before = session.history.before(path)
     plain = _changed(session, before, path, text)
-    hold = session.hold_of(before) if session.holding and is_traded(path) else None
+    hold = _hold_for(session, path)
     if hold is None:
         session.take(plain, path)
         return
-    meant = _meant(session, path)
-    draft = hold.kept_with(plain, meant) or hold.nearly_kept_with(plain, meant) or plain
-    session.take(draft, path, hold.gave_way(before, draft, meant))
+    edited = meant(session, path)
+    draft = hold.kept_with(plain, edited) or hold.nearly_kept_with(plain, edited) or plain
+    session.take(draft, path, hold.gave_way(before, draft, edited))
+
+
+def _hold_for(session: Session, path: Path) -> Hold | None:
+    before = session.history.before(path)
+    return session.hold_of(before) if session.holding and is_traded(path) else None
+
+
+def with_number(session: Session, path: Path) -> Callable[[int], Draft | None]:
+    """Return what an edit of a field to a number makes of the draft; None: it keeps no hold."""
+    before, hold = session.history.before(path), _hold_for(session, path)
+
+    def changed(number: int) -> Draft | None:
+        draft = _changed(session, before, path, str(number))
+        return draft if hold is None else hold.kept_with(draft, meant(session, path))
+
+    return changed
 
 
 def _changed(session: Session, draft: Draft, path: Path, text: str) -> Draft:
     if path[:1] == STRATEGY:
         value = (text.strip() or None) if path[-1] == "name" else edits.parsed(text)
         return set_strategy(draft, path, value)
-    return set_sizes(draft, _meant(session, path), text)
+    return set_sizes(draft, meant(session, path), text)
 
 
-def _meant(session: Session, path: Path) -> Path:
+def meant(session: Session, path: Path) -> Path:
+    """Return the path that an edit of a field changes: of one module, or of ALL_MODULES."""
     alike = path[:2] == SIZES and session.for_all and path[-1] != "rank_offset"
     return (*path[:2], ALL_MODULES, *path[3:]) if alike else path
 
@@ -65,26 +82,20 @@ def _step(session: Session, message: Message) -> None:
     start = standing_number(session.draft, path, _left_out(session, path))
     if start is None:
         return
-    before, meant = session.history.before(path), _meant(session, path)
-    hold = session.hold_of(before) if session.holding and is_traded(path) else None
-
-    def changed(number: int) -> Draft | None:
-        draft = _changed(session, before, path, str(number))
-        return draft if hold is None else hold.kept_with(draft, meant)
-
     draft = stepped(
         session.draft,
         start,
         by,
         doubling=bool(message.get("doubling")),
-        change=changed,
+        change=with_number(session, path),
         fits=lambda candidate: not session.verdicts.outcome_of(candidate).problems,
     )
     if draft is None:
         way = "larger" if by > 0 else "smaller"
         session.say(f"No {way} {short_name(path[-1])} than {start:,} goes with the rest.")
         return
-    gave = GaveWay() if hold is None else hold.gave_way(before, draft, meant)
+    hold, before = _hold_for(session, path), session.history.before(path)
+    gave = GaveWay() if hold is None else hold.gave_way(before, draft, meant(session, path))
     session.take(draft, path, gave)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
@@ -20,8 +19,9 @@ from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.traffic import traffic_of_plan
 from mimokit.units import counted, span_text
 from mimokit_widgets.planner import paths
-from mimokit_widgets.planner.edits import feeds_of
-from mimokit_widgets.planner.field_errors import MOST_SHOWN
+from mimokit_widgets.planner.advice import result_of
+from mimokit_widgets.planner.edits import apply_fix, feeds_of
+from mimokit_widgets.planner.field_errors import MOST_SHOWN, FieldMessage
 from mimokit_widgets.planner.figures import compare, compared_verdicts, figures_of
 from mimokit_widgets.planner.found import same_task
 from mimokit_widgets.planner.inputs import EXECUTION_FLAGS, FLAGS
@@ -40,12 +40,12 @@ from mimokit_widgets.view_models.sample_walk import sample_walk
 from mimokit_widgets.view_models.traffic_blocks import traffic_blocks
 
 TABS = {
-    "ranks": "Rank map",
-    "batch": "Batch split",
+    "ranks": "Ranks",
+    "batch": "Batch",
     "traffic": "Traffic",
     "pipeline": "Pipeline",
     "frames": "Frames",
-    "prediction": "Memory and time",
+    "prediction": "Memory",
     "search": "Search",
     "compare": "Compare",
 }
@@ -57,33 +57,20 @@ AGED = (
 )
 
 
-@dataclass(frozen=True)
-class Screen:
-    """Everything that is shown.
+def screen_of(session: Session) -> dict[str, Any]:
+    """Return what a session shows: fields, problems, figures and the picture of the chosen tab.
 
-    Attributes:
-        state: fields, problems, numbers and the picture of the chosen tab.
-        cells: coordinates of the rank map's cells.
-        other_cells: those of the pinned layout, while they are compared.
+    `numbers` has those of the picture as bytes: coordinates of ranks, or traffic. All stands in
+    one value, so that no browser draws a half of it with a half of what stood there before.
     """
-
-    state: dict[str, Any]
-    cells: bytes = b""
-    other_cells: bytes = b""
-    matrix: bytes = b""
-    details: dict[str, Any] = field(default_factory=dict)
-    walk: dict[str, Any] = field(default_factory=dict)
-
-
-def screen_of(session: Session) -> Screen:
-    """Return what a session shows."""
     state: dict[str, Any] = {
         "serial": session.serial,
+        "layout": session.count,
         "edited": session.edited,
         "fields": _fields(session),
         "valid": not session.problems,
         "gave": {"sentence": session.gave.sentence, "paths": [*map(list, session.gave.paths)]},
-        "problems": [each.to_json() for each in session.field_errors[:MOST_SHOWN]],
+        "problems": [_problem(session, each) for each in session.field_errors[:MOST_SHOWN]],
         "more_problems": max(0, len(session.field_errors) - MOST_SHOWN),
         "notice": session.notice,
         "again": session.again,
@@ -101,7 +88,7 @@ def screen_of(session: Session) -> Screen:
     }
     valid = session.valid
     if valid is None:
-        return Screen(state)
+        return state
     config, plan = valid.config, valid.plan
     names = _tabs(session, valid)
     tab = session.tab if session.tab in names else "ranks"
@@ -113,7 +100,14 @@ def screen_of(session: Session) -> Screen:
         "notes": list(valid.notes),
         "verdict": _verdict(session),
     }
-    return _with_picture(session, state, tab, config, plan)
+    return state | _picture(session, tab, config, plan)
+
+
+def _problem(session: Session, error: FieldMessage) -> dict[str, Any]:
+    draft = session.draft
+    for fix in error.fixes:
+        draft = apply_fix(draft, fix)
+    return {**error.to_json(), "result": result_of(session, draft) if error.fixes else ""}
 
 
 def _verdict(session: Session) -> dict[str, Any] | None:
@@ -125,11 +119,11 @@ def _verdict(session: Session) -> dict[str, Any] | None:
         before, outcome = pinned[0]
         layout = outcome.layout
         against = f"with {f'pinned {layout.config.name}' if layout else 'the pinned layout'}"
-    verdicts = session.verdicts
+    verdicts, gpu = session.verdicts, session.supposed.chosen_gpu
     if before is None:
-        return strip_of(verdicts.verdict_of(now), None, against)
+        return strip_of(verdicts.verdict_of(now), None, against, "", gpu)
     unlike = verdicts.unlike(now, before)
-    return strip_of(verdicts.verdict_of(now), verdicts.verdict_of(before), against, unlike)
+    return strip_of(verdicts.verdict_of(now), verdicts.verdict_of(before), against, unlike, gpu)
 
 
 def _tabs(session: Session, valid: ValidLayout) -> list[str]:
@@ -141,49 +135,38 @@ def _tabs(session: Session, valid: ValidLayout) -> list[str]:
     return [name for name in TABS if not absent.get(name, False)]
 
 
-def _with_picture(
-    session: Session,
-    state: dict[str, Any],
-    tab: str,
-    config: ExperimentConfig,
-    plan: PlannedLayout,
-) -> Screen:
+def _picture(
+    session: Session, tab: str, config: ExperimentConfig, plan: PlannedLayout
+) -> dict[str, Any]:
     per_node = session.ranks_per_node
     if tab == "ranks":
-        state["ranks"], cells = rank_cells(plan, per_node)
-        details = {}
-        if session.selected is not None:
-            details = rank_details(plan, session.selected, per_node, config)
-        return Screen(state, cells, details=details)
+        ranks, cells = rank_cells(plan, per_node)
+        selected = session.selected
+        details = {} if selected is None else rank_details(plan, selected, per_node, config)
+        return {"ranks": ranks, "numbers": cells, "details": details}
     if tab == "batch":
-        state["batch"] = batch_lanes(plan)
         walk = {}
         if session.sample is not None:
             sample, backward = session.sample
             walk = sample_walk(plan, sample, backward=backward, config=config)
-        return Screen(state, walk=walk)
+        return {"batch": batch_lanes(plan), "walk": walk}
     if tab == "traffic":
-        traffic = traffic_of_plan(config, plan)
-        state["traffic"], matrix = traffic_blocks(
-            traffic, per_node, session.kind, by_node=session.by_node
-        )
-        return Screen(state, matrix=matrix)
+        traffic, kind = traffic_of_plan(config, plan), session.kind
+        blocks, matrix = traffic_blocks(traffic, per_node, kind, by_node=session.by_node)
+        return {"traffic": blocks, "numbers": matrix}
     if tab == "pipeline":
         assert plan.pipeline is not None, "a layout without a pipeline has no such tab"
-        state["pipeline"] = _pipeline(plan, plan.pipeline)
-        return Screen(state)
+        return {"pipeline": _pipeline(plan, plan.pipeline)}
     if tab == "prediction":
-        state["prediction"] = prediction_bars(config, plan, session.supposed)
-        return Screen(state)
+        return {"prediction": prediction_bars(config, plan, session.supposed)}
     if tab == "frames":
         frames = session.look_at_frames()
         assert frames is not None, "a layout without images has no such tab"
-        state["frames"], matrix = frames.picture()
-        return Screen(state, matrix=matrix)
+        picture, matrix = frames.picture()
+        return {"frames": picture, "numbers": matrix}
     if tab == "search":
-        state["search"] = _search(session, plan)
-        return Screen(state)
-    return _comparison(session, state, ValidLayout(config, plan))
+        return {"search": _search(session, plan)}
+    return {"compare": _comparison(session, ValidLayout(config, plan))}
 
 
 def _search(session: Session, plan: LayoutPlan) -> dict[str, Any]:
@@ -215,39 +198,29 @@ def _pipeline(plan: LayoutPlan, pipeline: PipelinePlan) -> dict[str, Any]:
     }
 
 
-def _comparison(session: Session, state: dict[str, Any], valid: ValidLayout) -> Screen:
+def _comparison(session: Session, valid: ValidLayout) -> dict[str, Any]:
     assert session.valid_draft is not None, "what is shown is valid"
-    pinned = session.pinned
-    shown = [*pinned, (session.valid_draft, DraftOutcome(valid))]
-    sides: list[dict[str, Any]] = []
-    cells: list[bytes] = []
-    for _, outcome in (pinned[0], shown[-1]):
-        layout = outcome.layout
-        if layout is None:
-            sides.append({"name": "", "headline": outcome.problems[0].sentence, "ranks": None})
-            cells.append(b"")
-            continue
-        ranks, coordinates = rank_cells(layout.plan, session.ranks_per_node)
-        sides.append(
-            {"name": layout.config.name, "headline": plan_title(layout.plan), "ranks": ranks}
-        )
-        cells.append(coordinates)
+    shown = [*session.pinned, (session.valid_draft, DraftOutcome(valid))]
     layouts = [each.layout for _, each in shown]
     lines = compare([(layout.config, layout.plan) if layout else None for layout in layouts])
     verdicts = [session.verdicts.verdict_of(draft) for draft, _ in shown]
-    alike = [not session.verdicts.unlike(draft, shown[0][0]) for draft, _ in shown]
-    state["compare"] = {
-        "left": sides[0],
-        "right": sides[1],
-        "names": [layout.config.name if layout else "rejected" for layout in layouts],
-        "verdicts": [line.to_json() for line in compared_verdicts(verdicts, alike)],
+    unlike = [session.verdicts.unlike(draft, shown[0][0]) for draft, _ in shown]
+    decides = compared_verdicts(verdicts, [not each for each in unlike])
+    return {
+        "names": [_name(outcome) for _, outcome in shown],
+        "unlike": unlike,
+        "verdicts": [line.to_json() for line in decides],
         "lines": [line.to_json() for line in lines],
         "colors": module_colors(
             dict.fromkeys(name for layout in layouts if layout for name in layout.plan.modules)
         ),
-        "differing": sum(line.differs for line in lines),
+        "differing": sum(line.differs for line in (*decides, *lines)),
     }
-    return Screen(state, cells[1], cells[0])
+
+
+def _name(outcome: DraftOutcome) -> str:
+    layout = outcome.layout
+    return plan_title(layout.plan).partition(" · ")[0] if layout else "rejected"
 
 
 def _fields(session: Session) -> dict[str, Any]:

@@ -60,6 +60,7 @@ class Session:
         search_gpus: how many GPUs it may take, as typed; empty for as many as the world has.
         loaded: the layout that was loaded last, and the draft that it made.
         edited: the path of the field that made the draft, empty for any other cause.
+        count: of the drafts that were shown so far.
         serial: what the browser calls the last message that was handled.
     """
 
@@ -89,6 +90,7 @@ class Session:
         self.loaded: tuple[Layout, Draft] | None = None
         self.edited: list[str] = []
         self.serial = ""
+        self.count = 0
         self._written: set[Path] = set()
         self._evaluate()
 
@@ -279,6 +281,7 @@ class Session:
         return [(draft, self.verdicts.outcome_of(draft)) for draft in drafts]
 
     def _evaluate(self) -> None:
+        self.count += 1
         outcome = self.verdicts.outcome_of(self.draft)
         self.problems = outcome.problems
         self.field_errors = field_errors_of(

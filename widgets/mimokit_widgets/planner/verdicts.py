@@ -17,6 +17,7 @@ from mimokit_widgets.planner.outcome import DraftOutcome, evaluate, resolved_con
 if TYPE_CHECKING:
     from mimokit.prediction import Prediction
     from mimokit.prediction.verdict import Verdict
+    from mimokit_widgets.planner.session import Session
 
 MOST_KEPT = 32
 Work = tuple[int, Any, int, str, int]
@@ -140,12 +141,22 @@ def _kept(values: OrderedDict[str, Value], key: str, make: Callable[[], Value]) 
     return values[key]
 
 
+def verdict_mapping(session: Session) -> dict[str, Any]:
+    """Return what the last valid layout comes to; empty where nothing is predicted."""
+    draft = session.valid_draft
+    verdict = "" if draft is None else session.verdicts.verdict_of(draft)
+    if isinstance(verdict, str):
+        return {}
+    return {**asdict(verdict), "peak": verdict.peak, "fits": verdict.fits}
+
+
 def strip_of(
-    verdict: Verdict | str, before: Verdict | str | None, against: str, unlike: str = ""
+    verdict: Verdict | str, before: Verdict | str | None, against: str, unlike: str, gpu: str
 ) -> dict[str, Any]:
     """Return the strip that the browser draws.
 
     Args:
+        gpu: for which it is predicted.
         against: with what it is compared: "with the layout before the last edit".
         unlike: why it is not compared; empty where it is.
 
@@ -158,12 +169,16 @@ def strip_of(
     if isinstance(verdict, str):
         return {"sentence": f"Nothing is predicted: {verdict}", "lines": [], "bar": []}
     known = None if isinstance(before, str) or unlike else before
-    lines = [asdict(line) for line in verdict_lines(verdict, known)]
+    lines = [asdict(line) | {"band": ""} for line in verdict_lines(verdict, known)]
+    for line in lines:
+        if line["key"] == "seconds":
+            line["band"] = f"±{100 * (verdict.high - verdict.low) / 2 / verdict.seconds:.0f} %"
     told = f"Compared {against}." if any(line["change"] for line in lines) else ""
     return {
         "sentence": "",
         "against": f"Not compared {against}: {unlike}." if unlike else told,
         "lines": lines,
+        "gpu": gpu,
         "bar": [list(share) for share in shares_of(verdict)],
         "fits": verdict.fits,
         "supposed": " ".join(verdict.supposed),

@@ -25,6 +25,10 @@ export class FieldErrors {
       this.planner.send({ type: "fix", fixes: error.fixes });
       this.planner.focus(error.path);
     }, { class: "fix", title: "Apply this fix" });
+    if (fix && error.result) {
+      const worse = error.result.startsWith("−") || error.result.endsWith("not fit");
+      fix.append(element("span", { class: worse ? "worse" : "better" }, error.result));
+    }
     return element("div", { class: "field-error" },
       element("span", { class: "sign", "aria-hidden": "true" }, "!"),
       element("span", { id }, error.sentence), fix || null);

@@ -32,10 +32,13 @@ export class ModuleRow {
     this.errors = new FieldErrors(planner);
     this.below = this.details(name, field);
     this.below.hidden = true;
+    this.line = element("div", { class: "row" },
+      element("span", { class: "titled" }, this.dot, this.title),
+      ...this.sizes.map((size) => size.node));
+    for (const size of this.sizes) size.node.dataset.size = size.path[3];
+    this.offset = this.sizes.at(-1);
     this.node = element("div", { class: "module", role: "group", "aria-label": `Module ${name}` },
-      element("div", { class: "row" }, element("span", { class: "titled" }, this.dot, this.title),
-        ...this.sizes.map((size) => size.node)),
-      element("div", { class: "under" }, this.where, this.more,
+      this.line, element("div", { class: "under" }, this.where, this.more,
         act("↑", `Move ${name} up`, { type: "move", name, by: -1 }),
         act("↓", `Move ${name} down`, { type: "move", name, by: 1 }),
         act("×", `Remove ${name}`, { type: "remove", name })),
@@ -102,7 +105,7 @@ export class ModuleRow {
       field.set(module.sizes[key], auto);
       if (key === "rank_offset") {
         const needed = heterogeneous || !["", "0"].includes(module.sizes[key]);
-        field.input.style.visibility = needed ? "" : "hidden";
+        field.input.hidden = !needed;
       }
     }
     for (const field of this.execution) field.set(module.sizes[field.path[3]]);

@@ -41,42 +41,29 @@ class PipelineView {
   }
 }
 
-/** Layouts side by side, what differs marked; the first and the last with their ranks. */
+/** Layouts side by side, what differs marked. */
 class ComparisonView {
   constructor(host, send) {
     this.send = send;
-    this.sides = ["left", "right"].map(() => {
-      const title = element("h4", {});
-      const line = element("p", { class: "muted" });
-      const map = element("div", {});
-      return { title, line, map, view: new RankMapView(map, null),
-        node: element("div", {}, title, line, map) };
-    });
     this.table = element("table", { class: "lines" });
     this.count = element("p", { role: "status" });
     this.root = element("div", { class: "comparison" },
       element("div", { class: "tools" }, button("Pin this layout as well",
         () => send({ type: "pin" }), { title: "Edits of the model and the batch hold for all" })),
-      element("div", { class: "sides" }, ...this.sides.map((side) => side.node)), this.count,
-      element("div", { class: "scrolled" }, this.table));
+      this.count, element("div", { class: "scrolled" }, this.table));
     host.append(this.root);
   }
 
-  update(compare, buffers) {
-    const names = ["pinned", "now"];
-    [compare.left, compare.right].forEach((layout, at) => {
-      this.sides[at].title.replaceChildren(`${names[at]}: ${layout.name}`);
-      this.sides[at].line.replaceChildren(layout.headline);
-      this.sides[at].map.hidden = !layout.ranks;
-      if (layout.ranks) this.sides[at].view.update(layout.ranks, buffers[at]);
-    });
+  update(compare) {
     const differs = compare.differing;
     this.count.textContent = differs
-      ? `${differs} of ${compare.lines.length} lines differ.` : "The layouts are the same.";
+      ? `${differs} of ${compare.verdicts.length + compare.lines.length} lines differ.`
+      : "The layouts are the same.";
     const last = compare.names.length - 1;
     const head = compare.names.map((name, at) => element("th", { scope: "col" },
       at === last ? "now" : `pinned${last > 1 ? ` ${at + 1}` : ""}`,
-      ...(new Set(compare.names).size > 1 ? [element("span", { class: "muted" }, ` ${name}`)] : []),
+      element("div", { class: "muted" }, name),
+      compare.unlike[at] ? element("div", { class: "muted" }, compare.unlike[at]) : null,
       ...(at < last ? [button("×", () => this.send({ type: "unpin", place: at }),
         { class: "plain", "aria-label": `Unpin ${name}` })] : [])));
     const colors = new Map(Object.entries(compare.colors));
@@ -98,9 +85,7 @@ class ComparisonView {
       element("tbody", {}, ...compare.verdicts.map(row("decides")), ...compare.lines.map(row(""))));
   }
 
-  remove() {
-    for (const side of this.sides) side.view.remove();
-  }
+  remove() {}
 }
 
 const MAKERS = {
@@ -175,25 +160,14 @@ export class Pictures {
   }
 
   feed(view, state) {
-    const { model } = this;
     view.suppose?.(state.fields);
-    if (state.tab === "ranks") {
-      view.update(state.ranks, model.get("_cells"));
-      view.showDetails(model.get("_details"));
-    } else if (state.tab === "batch") {
-      view.update(state.batch);
-      view.showWalk(model.get("_walk"));
-    } else if (state.tab === "traffic") view.update(state.traffic, model.get("_matrix"));
-    else if (state.tab === "frames") {
-      const older = view.picture && this.planner.outbox.awaits("frames", state.serial);
-      if (!older) view.update(state.frames, model.get("_matrix"));
-    }
-    else if (state.tab === "compare") {
-      view.update(state.compare, [model.get("_other_cells"), model.get("_cells")]);
-    } else if (state.tab === "search") {
-      view.update(state.search);
-      view.showSearch(model.get("_search"));
-    } else view.update(state[state.tab]);
+    const picture = state[state.tab];
+    if (state.tab === "frames" && view.picture
+      && this.planner.outbox.awaits("frames", state.serial)) return; // a newer one comes
+    view.update(picture, state.numbers);
+    if (state.tab === "ranks") view.showDetails(state.details);
+    else if (state.tab === "batch") view.showWalk(state.walk);
+    else if (state.tab === "search") view.showSearch(this.model.get("_search"));
   }
 
   remove() {

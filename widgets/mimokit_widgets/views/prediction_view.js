@@ -13,15 +13,13 @@ export class PredictionView {
     this.price = new Field(planner, { name: "Price per GPU-hour", text: true,
       path: ["prediction", "price_per_gpu_hour"] });
     this.sentence = element("p", { role: "status" });
-    this.supposed = element("div", { class: "muted supposed" });
     this.step = element("div", {});
     this.memory = element("div", {});
     this.work = element("div", { class: "work" });
     this.opened = new Set(); // modules whose work is shown
     const clock = element("div", { class: "clock" }, element("h4", {}, "The step on the clock"));
     this.timeline = new TimelineView(clock);
-    this.results = element("div", { class: "outcome" }, this.sentence,
-      this.supposed, this.step, clock, this.memory, this.work);
+    this.results = element("div", { class: "outcome" }, this.sentence, this.step, clock, this.memory, this.work);
     this.root = element("div", { class: "prediction" },
       element("div", { class: "tools asked" },
         element("label", {}, "predicted for ", this.gpu.node),
@@ -39,8 +37,6 @@ export class PredictionView {
   update(prediction) {
     setText(this.sentence, prediction.sentence);
     this.sentence.classList.toggle("bad", !prediction.fits);
-    setText(this.supposed, prediction.supposed ?? "");
-    this.supposed.hidden = !prediction.supposed;
     this.step.replaceChildren(...(prediction.step.length
       ? [element("h4", {}, "One step"), bar("the step", prediction.step), legend(prediction.step)]
       : []));

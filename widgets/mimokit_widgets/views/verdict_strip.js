@@ -1,15 +1,18 @@
-// The numbers that one decides by, in a row, each with its change against another layout.
+// What a layout comes down to, in one line that stays in view while the fields are scrolled.
 
-import { element, setText } from "mimokit/dom.js";
+import { button, element, freshId, setAttribute, setText } from "mimokit/dom.js";
 
 export class VerdictStrip {
   constructor() {
     this.items = new Map();
     this.list = element("dl", { class: "verdicts" });
     this.said = element("p", { class: "muted against", role: "status" });
-    this.supposed = element("div", { class: "muted supposed" });
+    this.supposed = element("p", { class: "muted supposed", id: freshId("supposed") });
+    this.supposed.hidden = true;
     this.node = element("section", { class: "verdict", "aria-label": "Verdict" }, this.list,
-      this.said, this.supposed);
+      this.supposed, this.said);
+    this.follow = () => this.stay();
+    window.addEventListener("scroll", this.follow, { capture: true, passive: true });
   }
 
   /** colors: of the modules, by name. */
@@ -19,43 +22,80 @@ export class VerdictStrip {
     const keys = verdict.lines.map(({ key }) => key).join();
     if (keys !== this.keys) {
       this.keys = keys;
-      this.items = new Map(verdict.lines.map(({ key }) => [key, new Item(key)]));
+      this.items = new Map(verdict.lines.map(({ key }) => [key, new Item(key, this.supposed)]));
       this.list.replaceChildren(...[...this.items.values()].map(({ node }) => node));
     }
     for (const line of verdict.lines) this.items.get(line.key).update(line);
-    this.items.get("memory")?.fill(verdict.bar, colors, verdict.fits);
+    this.items.get("memory")?.fill(verdict.bar, colors, verdict.fits, verdict.gpu);
     setText(this.said, verdict.sentence || verdict.against || "");
-    this.said.hidden = !this.said.textContent;
     setText(this.supposed, verdict.supposed ?? "");
-    this.supposed.hidden = !verdict.supposed;
+    this.stay();
+  }
+
+  /** A notebook clips its outputs, so that `position: sticky` would stick to the output itself. */
+  stay() {
+    const frame = this.node.parentElement?.getBoundingClientRect();
+    if (!frame?.height) return;
+    const own = this.node.getBoundingClientRect().height;
+    const over = Math.min(Math.max(0, topOf(this.node) - frame.top), frame.height - own);
+    this.node.style.transform = over > 0 ? `translateY(${over}px)` : "";
+    this.node.classList.toggle("stuck", over > 0);
+  }
+
+  remove() {
+    window.removeEventListener("scroll", this.follow, { capture: true });
   }
 }
 
+/** Where the part begins that is seen of what a node is scrolled in. */
+function topOf(node) {
+  let top = 0;
+  for (let at = node.parentElement; at && at !== document.body; at = at.parentElement) {
+    const scrolls = at.scrollHeight > at.clientHeight + 1
+      && ["auto", "scroll"].includes(getComputedStyle(at).overflowY);
+    if (scrolls) top = Math.max(top, at.getBoundingClientRect().top);
+  }
+  return top;
+}
+
 class Item {
-  constructor(key) {
+  constructor(key, supposed) {
     this.label = element("dt", {});
     this.value = element("b", {});
-    this.note = element("span", { class: "muted" });
+    this.note = key === "seconds" ? badgeFor(supposed) : element("span", { class: "muted" });
     this.change = element("span", { class: "change" });
     this.track = key === "memory" ? element("div", { class: "track", role: "img" }) : null;
     this.node = element("div", { "data-key": key }, this.label,
-      element("dd", {}, this.value, " ", this.note, this.track, this.change));
+      element("dd", {}, this.value, this.note, this.change, this.track));
   }
 
-  update({ label, value, note, change, better, why }) {
+  update({ label, value, note, band, change, better, why }) {
     setText(this.label, label);
     setText(this.value, value);
-    setText(this.note, note);
-    this.note.title = why;
-    setText(this.change, change);
+    setText(this.note, band || note);
+    this.note.hidden = !(band || note);
+    setAttribute(this.note, "title", [note, why].filter(Boolean).join(". ") || null);
+    this.note.disabled = !why;
+    setText(this.change, change.match(/\((.*)\)$/)?.[1] ?? change);
+    setAttribute(this.change, "title", change || null);
     this.change.classList.toggle("better", better === true);
     this.change.classList.toggle("worse", better === false);
   }
 
-  fill(bar, colors, fits) {
+  fill(bar, colors, fits, gpu) {
+    setText(this.label, `${this.label.textContent} (${gpu})`);
     fillMemory(this.track, bar, colors);
     this.node.classList.toggle("bad", !fits);
   }
+}
+
+/** The band of a time; pressed, it opens what widens it. */
+function badgeFor(supposed) {
+  const badge = button("", () => {
+    supposed.hidden = !supposed.hidden;
+    setAttribute(badge, "aria-expanded", String(!supposed.hidden));
+  }, { class: "badge", "aria-expanded": "false", "aria-controls": supposed.id });
+  return badge;
 }
 
 /** One bar: the GPU, with the modules that share it on each other. */

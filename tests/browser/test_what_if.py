@@ -1,0 +1,94 @@
+"""The what-if at a field, and the verdict that stays in view, on a page without a notebook."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from playwright.sync_api import Page, expect
+
+from mimokit_widgets import LayoutPlanner
+from tests.browser.settled import before, settled
+from tests.browser.test_views import RECORD_TEXT
+from tests.browser.view_page import shown, wait_for_answers
+
+TENSOR = "TP of language_module"
+
+
+def test_values_are_taken_by_click_drag_and_key(browser_page: Page, tmp_path: Path) -> None:
+    planner = LayoutPlanner("preset:llava_7b_colocated")
+    page = shown(browser_page, planner, tmp_path, width="842px", answered=True)
+    page.get_by_label(TENSOR, exact=True).focus()
+    row = page.get_by_role("group", name=f"Values of {TENSOR}")
+    expect(row.get_by_role("button")).to_have_text(
+        ["1+16 %46.8 GiB", "2+12 %36.8 GiB", "4+11 %31.9 GiB", "8now29.5 GiB"]
+    )
+    row.get_by_role("button").nth(2).click()
+    expect(row.get_by_role("button", pressed=True)).to_have_text("4now31.9 GiB")
+    expect(page.get_by_label(TENSOR, exact=True)).to_be_focused()
+    assert planner.plan.modules["language_module"].tensor_parallel == 4
+    boxes = [chip.bounding_box() for chip in row.get_by_role("button").all()]
+    middles = [(box["x"] + box["width"] / 2, box["y"] + 9) for box in boxes if box]
+    page.mouse.move(*middles[2])
+    page.mouse.down()
+    page.mouse.move(*middles[1], steps=4)
+    page.mouse.move(*middles[0], steps=4)
+    page.mouse.up()
+    page.mouse.move(*middles[3])
+    expect(row.get_by_role("button", pressed=True)).to_have_text("1now46.8 GiB")
+    page.keyboard.press("ArrowUp")
+    expect(row.get_by_role("button", pressed=True)).to_have_text("2now36.8 GiB")
+    page.keyboard.press("Escape")
+    expect(row).to_have_count(0)
+
+
+def test_what_does_not_fit_is_marked(browser_page: Page, tmp_path: Path) -> None:
+    planner = LayoutPlanner("preset:three_encoders_7b_heterogeneous")
+    page = shown(browser_page, planner, tmp_path, width="1400px", answered=True)
+    page.get_by_label("PP of language_module", exact=True).focus()
+    row = page.get_by_role("group", name="Values of PP of language_module")
+    chip = row.get_by_role("button").filter(has_text="✗")
+    expect(chip).to_have_count(1)
+    assert "does not fit" in str(chip.get_attribute("title"))
+
+
+def test_the_verdict_stays_in_view_where_an_output_scrolls(
+    browser_page: Page, tmp_path: Path
+) -> None:
+    browser_page.set_viewport_size({"width": 900, "height": 500})
+    scrolled = "#host { height: 450px; overflow: auto }"
+    planner = LayoutPlanner("preset:llava_7b_colocated")
+    page = shown(browser_page, planner, tmp_path, width="842px", answered=True, styles=scrolled)
+    strip = page.get_by_role("region", name="Verdict")
+    page.locator("#host").evaluate("host => host.scrollTo(0, 400)")
+    page.wait_for_function("document.querySelector('.verdict').matches('.stuck')")
+    box = strip.bounding_box()
+    assert box is not None
+    assert abs(box["y"] - 8) < 2
+    page.locator("#host").evaluate("host => host.scrollTo(0, 0)")
+    expect(strip).not_to_have_class("verdict stuck")
+
+
+def test_the_band_opens_what_widens_it(browser_page: Page, tmp_path: Path) -> None:
+    planner = LayoutPlanner("preset:llava_7b_colocated")
+    page = shown(browser_page, planner, tmp_path, width="842px", answered=True)
+    expect(page.locator(".supposed").first).to_be_hidden()
+    page.get_by_role("button", name="±15 %").click()
+    expect(page.locator(".supposed").first).to_contain_text("was fitted")
+    wait_for_answers(page)
+
+
+def test_a_rank_map_is_whole_where_traits_arrive_one_by_one(
+    browser_page: Page, tmp_path: Path
+) -> None:
+    """As in marimo; cells and sizes of different layouts once made a map that was wrong."""
+    faults: list[str] = []
+    browser_page.on("pageerror", lambda error: faults.append(str(error)))
+    before(browser_page).add_init_script(RECORD_TEXT)
+    planner = LayoutPlanner("preset:llava_7b_colocated")
+    page = shown(browser_page, planner, tmp_path, width="842px", answered=True)
+    page.get_by_label(TENSOR, exact=True).fill("4")
+    wait_for_answers(page)
+    texts = [each["text"] for each in settled(page).evaluate("window.texts")]
+    assert {"tp0 dp0", "tp3 dp1"} <= set(texts)
+    assert not {"tp4 dp0", "tp7 dp0", "tp7"} & set(texts)
+    assert faults == []
