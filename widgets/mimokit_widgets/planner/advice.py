@@ -26,7 +26,7 @@ EXPERTS = CONFIG_FIELDS[Axis.EXPERT]
 
 
 @dataclass(frozen=True)
-class Choice:
+class SizeChoice:
     """A value of a field, and what the layout with it comes to.
 
     Attributes:
@@ -47,7 +47,7 @@ class Choice:
     shown: bool = False
 
 
-def choices_of(session: Session, path: Path) -> list[Choice]:
+def choices_of(session: Session, path: Path) -> list[SizeChoice]:
     """Return the valid values of a size, the nearest to the one that stands there."""
     now = session.valid_draft
     if now is None or session.valid is None or not _has_choices(path):
@@ -130,7 +130,7 @@ def _valid(session: Session, path: Path, number: int) -> Draft | None:
     return draft
 
 
-def _choice(session: Session, path: Path, number: int, draft: Draft) -> Choice:
+def _choice(session: Session, path: Path, number: int, draft: Draft) -> SizeChoice:
     now = session.valid_draft
     assert now is not None
     choice = _compared(session, draft, now)
@@ -142,17 +142,17 @@ def _choice(session: Session, path: Path, number: int, draft: Draft) -> Choice:
     ]
     besides = ", ".join(filter(None, (told(given, path), choice.besides)))
     shown = draft.content == now.content
-    return Choice(
+    return SizeChoice(
         str(number), choice.change, choice.better, choice.memory, choice.fits, besides, shown
     )
 
 
-def _compared(session: Session, draft: Draft, now: Draft) -> Choice:
+def _compared(session: Session, draft: Draft, now: Draft) -> SizeChoice:
     verdicts = session.verdicts
     verdict, before = verdicts.verdict_of(draft), verdicts.verdict_of(now)
     if not isinstance(verdict, Verdict):
-        return Choice("")
+        return SizeChoice("")
     unlike = verdicts.unlike(draft, now)
     change = "" if unlike or not isinstance(before, Verdict) else gain_text(verdict, before)
     better = change.startswith("+") if change else None
-    return Choice("", change, better, memory_text(verdict), verdict.fits, unlike)
+    return SizeChoice("", change, better, memory_text(verdict), verdict.fits, unlike)
