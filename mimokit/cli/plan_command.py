@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from mimokit.cli.shared import File, Json, console, show
+from mimokit.cli.shared import Json, console, presets, rejected, show, write_text
+from mimokit.config import ExperimentConfig
 from mimokit.experiment.refusals import refusals
 
 
 def plan(
-    file: File,
+    file: Annotated[
+        str,
+        typer.Argument(
+            help="A YAML config, preset:NAME for a shipped one, or a Hugging Face config.json.",
+            autocompletion=presets,
+        ),
+    ],
     world_size: Annotated[
         int | None,
         typer.Option(help="Ranks of the world; by default the number that the modules need."),
@@ -20,18 +28,49 @@ def plan(
         int | None,
         typer.Option(help="Place the replicas of a strategy on equal hosts with so many engines."),
     ] = None,
+    gpus: Annotated[
+        int | None,
+        typer.Option(min=1, help="GPUs there are, for a config.json."),
+    ] = None,
+    gpu: Annotated[
+        str | None, typer.Option(help="GPU by name, for a config.json; by default h100.")
+    ] = None,
+    seq_length: Annotated[
+        int | None, typer.Option(help="Tokens per sample, for a config.json; by default 4096.")
+    ] = None,
+    global_batch: Annotated[
+        int | None,
+        typer.Option(help="Samples per step, for a config.json; by default 8 for each GPU."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="YAML file to write what was planned for a config.json to.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Show a layout before it runs: ranks, batches, bridges, and what is predicted for it."""
+    from mimokit.cli.plan_of_model import config_of_model, is_model
     from mimokit.prediction.planned import equal_hosts
     from mimokit.prediction.planned import plan as plan_layout
 
     with refusals():
-        layout = plan_layout(file, world_size)
+        planned: str | ExperimentConfig = file
+        if is_model(file):
+            if gpus is None:
+                right = "how many GPUs there are is not said; give --gpus"
+                raise rejected(f"Model '{file}': {right}.", "gpus", None)
+            planned = config_of_model(file, gpus, gpu, seq_length, global_batch)
+        elif [gpus, gpu, seq_length, global_batch, output] != [None] * 5:
+            right = "--gpus, --gpu, --seq-length, --global-batch and --output are for a config.json"
+            raise rejected(f"Config '{file}': {right}; leave them out.", "gpus", gpus)
+        layout = plan_layout(planned, world_size)
         if engines_per_host is not None:
-            layout = plan_layout(file, world_size, equal_hosts(layout, engines_per_host))
+            layout = plan_layout(planned, world_size, equal_hosts(layout, engines_per_host))
     show(layout, as_json)
+    if gpus is not None and layout.world_size < gpus and not as_json:
+        typer.echo(f"No layout of all {gpus:,} GPUs is faster: it takes {layout.world_size:,}.")
+    if output is not None and isinstance(planned, ExperimentConfig):
+        write_text(planned.to_yaml(), output)
     if not as_json:
         from mimokit.cli.prediction_text import predicted_line
 
-        console().print(predicted_line(file, world_size), markup=False, highlight=False)
+        console().print(predicted_line(planned, world_size), markup=False, highlight=False)

@@ -1,0 +1,96 @@
+"""`mimokit plan config.json`: a layout that fits on the named GPUs, or why there is none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import mimokit
+from mimokit.cli.main import app
+
+LLAMA: dict[str, Any] = {
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "intermediate_size": 11008,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "vocab_size": 32064,
+    "max_position_embeddings": 4096,
+}
+TOWER: dict[str, Any] = {
+    "model_type": "clip_vision_model",
+    "hidden_size": 1024,
+    "intermediate_size": 4096,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+    "image_size": 336,
+    "patch_size": 14,
+}
+LLAVA = {
+    "model_type": "llava",
+    "text_config": LLAMA,
+    "vision_config": TOWER,
+    "image_token_index": 32000,
+    "vision_feature_layer": -2,
+}
+
+
+def planned(folder: Path, content: object, *options: str) -> Result:
+    file = folder / "config.json"
+    file.write_text(content if isinstance(content, str) else json.dumps(content))
+    return CliRunner().invoke(app, ["plan", str(file), *options])
+
+
+@pytest.mark.parametrize("content", [LLAMA, LLAVA])
+def test_a_model_is_planned_on_the_gpus_that_there_are(tmp_path: Path, content: object) -> None:
+    out = tmp_path / "planned.yaml"
+    done = planned(tmp_path, content, "--gpus", "8", "--gpu", "h200", "--output", str(out))
+    assert done.exit_code == 0
+    assert "on 8 ranks" in done.stdout
+    found = mimokit.predict(out, gpu="h200")
+    assert found.layout.gpus == 8
+    assert found.peak_memory < found.capacity
+    assert mimokit.plan(out).batch.global_batch_size == 64
+    assert set(found.layout.modules) > {"images"} or content is LLAMA
+
+
+def test_fewer_gpus_are_said(tmp_path: Path) -> None:
+    done = planned(tmp_path, LLAMA, "--gpus", "7", "--global-batch", "64")
+    assert "No layout of all 7 GPUs is faster: it takes 4." in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "sentence"),
+    [
+        ("[1, 2", ["--gpus", "8"], "it is not JSON; give a config.json"),
+        ([1], ["--gpus", "8"], "it is not a mapping; give a config.json"),
+        ({"model_type": "mamba"}, ["--gpus", "8"], "model_type 'mamba' cannot be read; those of"),
+        (
+            {**LLAMA, "quantization_config": {"quant_method": "gptq"}},
+            ["--gpus", "8"],
+            "its weights are quantized (gptq), which is not trained; give",
+        ),
+        (LLAMA, [], "how many GPUs there are is not said; give --gpus"),
+        (LLAMA, ["--gpus", "0"], "should be greater than or equal to 1"),
+        (LLAMA, ["--gpus", "1"], "no layout fits on 1 x NVIDIA H100 SXM 80GB"),
+        (LLAMA, ["--gpus", "8", "--gpu", "h10"], "did you mean h100"),
+        (LLAMA, ["--gpus", "8", "--global-batch", "0"], "global_batch_size is 0"),
+        (LLAMA, ["--gpus", "8", "--seq-length", "0"], "seq_length is 0"),
+    ],
+)
+def test_what_cannot_be_planned_is_a_sentence(
+    tmp_path: Path, content: object, options: list[str], sentence: str
+) -> None:
+    done = planned(tmp_path, content, *options)
+    assert done.exit_code == 2
+    assert sentence in " ".join(done.stderr.split())
+
+
+def test_options_for_a_model_are_refused_with_a_config() -> None:
+    done = CliRunner().invoke(app, ["plan", "preset:llava_7b_colocated", "--gpus", "8"])
+    assert done.exit_code == 2
+    assert "are for a config.json; leave them out" in " ".join(done.stderr.split())
