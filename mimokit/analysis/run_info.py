@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import psutil
 
 from mimokit.analysis.run_folders import RunFolderError, read_object
 from mimokit.axes import CONFIG_FIELDS, RANK_AXES, short_sizes
@@ -31,6 +33,10 @@ RUN_COLUMNS = (
 was. For every module there follow its ranks, its parallel sizes and its parameters, such as
 `images_ranks` and `images_tensor_parallel`."""
 
+RUNNING, ENDED = "running", "ended"
+"""Status of a run that goes on, and of one whose process was killed before it could say more."""
+SAME_START = 1.0
+"""Seconds within which two readings of the start of one process agree."""
 REFUSED = "refused"
 """Status of a run whose config was rejected before it began; it has an error.json alone."""
 
@@ -112,10 +118,35 @@ def _json(file: Path, sentences: list[str]) -> Mapping[str, Any]:
 
 def _status(info: Mapping[str, Any], error: Mapping[str, Any]) -> str:
     if "status" in info:
-        return str(info["status"])
+        status = str(info["status"])
+        return ENDED if status == RUNNING and _has_ended(info.get("writer")) else status
     if error:
         return REFUSED if error.get("type") == ConfigError.__name__ else "failed"
     return "completed" if "finished" in info else "unknown"
+
+
+def _has_ended(writer: object) -> bool:
+    """Whether the processes of a run were on this host and are gone.
+
+    Args:
+        writer: of experiment_info.json; earlier versions have written none.
+    """
+    if not isinstance(writer, dict) or writer.get("host") != socket.gethostname():
+        return False
+    processes = writer.get("processes")
+    return isinstance(processes, list) and not any(map(_lives, processes))
+
+
+def _lives(process: object) -> bool:
+    try:
+        pid, began = process  # type: ignore[misc]
+        there = psutil.Process(pid)
+        same = abs(there.create_time() - began) < SAME_START
+        return bool(same and there.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+    except (psutil.Error, TypeError, ValueError, OverflowError):  # it is not known
+        return True
 
 
 def _numbers(info: Mapping[str, Any], *names: str) -> dict[str, Any]:

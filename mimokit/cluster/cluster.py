@@ -190,6 +190,11 @@ class EngineCluster:
         return self._pool.entry.name if isinstance(self._pool, LocalPool) else None
 
     @property
+    def server_pid(self) -> int | None:
+        """The process that engines on this machine come from, None if others have started them."""
+        return self._pool.server_pid if isinstance(self._pool, LocalPool) else None
+
+    @property
     def pids(self) -> tuple[int | None, ...]:
         """The process ids of the engines, None where not known."""
         return tuple(engine.pid for engine in self._pool.engines)

@@ -31,6 +31,8 @@ MOST_WORK = 0.1
 
 With more of it the rank waits for these: they load its data, for example.
 """
+MOST_OF_DELAY, LEAST_RUN = 0.5, 0.05
+"""A rank that waited for a core for more of the time, and ran for fewer seconds, is not judged."""
 MOST_OF_SLEEPING = 0.5
 """Of a core, that a loop which sleeps may use."""
 TIMES = 10.0
@@ -102,17 +104,27 @@ class Standstill:
         if len(self._looks) < 2 or not all(map(_answered, self._looks)):
             return {}
         before, now = self._looks
-        return {
+        idle = {
             rank: place.result()
             for rank, place in now.items()
             if rank in ranks and does_nothing(before[rank].result(), place.result())
         }
+        return {} if self._may_wait_for_work(idle, now) else idle
+
+    def _may_wait_for_work(self, idle: Mapping[int, Place | None], now: Places) -> bool:
+        """Whether another rank works, which takes longer on a busy machine.
+
+        That all others wait, for this rank, is true of an idle machine and of a busy one.
+        """
+        others = [place.result() for rank, place in now.items() if rank not in idle]
+        works = any(place is not None and not place.waits for place in others)
+        silent = any(place is None for place in idle.values())
+        return (works or silent) and self._silence < SYMPTOMS["idle"].after * slowdown()
 
     def _is_due(self) -> bool:
-        patience = slowdown()
         if not self._looks:
-            return self._silence >= FIRST_SECONDS * patience
-        between = max((SYMPTOMS["idle"].after - FIRST_SECONDS) * patience, self._asked_at)
+            return self._silence >= FIRST_SECONDS
+        between = max(SYMPTOMS["idle"].after - FIRST_SECONDS, self._asked_at)
         return self._silence >= self._asked_at + between
 
     def _look(self, ranks: Sequence[int]) -> None:
@@ -158,9 +170,13 @@ def does_nothing(before: Place | None, now: Place | None) -> bool:
     seconds = max(now.clock - before.clock, 1e-9)
     if now.work_seconds - before.work_seconds > MOST_WORK * seconds:
         return False
+    delay = now.delay_seconds - before.delay_seconds
     if before.stack == now.stack and before.cpu_seconds == now.cpu_seconds:
-        return True
-    return _polls(before, now, (now.cpu_seconds - before.cpu_seconds) / seconds)
+        return delay <= MOST_WORK * seconds
+    ran = now.cpu_seconds - before.cpu_seconds
+    if delay > MOST_OF_DELAY * seconds and ran < LEAST_RUN:
+        return False
+    return _polls(before, now, ran / seconds)
 
 
 def _polls(before: Place, now: Place, core: float) -> bool:

@@ -46,7 +46,8 @@ def reconnect(cluster: EngineCluster) -> TrainingRun:
     plan = plan_layout(config)
     directory = Path(note["directory"])
     folder = Folder.claim(directory)
-    setting = RunSetting(config, plan, datetime.fromisoformat(note["started"]))
+    started = datetime.fromisoformat(note["started"])
+    setting = RunSetting(config, plan, started, server=cluster.server_pid)
     writer = RunWriter(folder, setting, make_loggers(config.runtime))
     try:
         writer.begin_again(whole=BEGUN_AGAIN not in note)

@@ -238,7 +238,7 @@ def train(
 
     try:
         remote = _for_ranks(ready, folder)
-        writer = RunWriter(folder, RunSetting(ready, plan), loggers)
+        writer = RunWriter(folder, RunSetting(ready, plan, server=_server_of(cluster)), loggers)
         run = _supervised(begin, remote, restarts) if restarts else begin(None)
         run.remember(writer.note)
     except BaseException:
@@ -261,6 +261,12 @@ def _with_checkpoints(
         runtime = config.runtime.model_copy(update={"checkpoint": checkpoints})
         config = config.model_copy(update={"runtime": runtime})
     return config if resume is None else resumed(config, resume, from_step, own)
+
+
+def _server_of(cluster: EngineCluster | Job) -> int | None:
+    """Return the server of a cluster on this machine; a job ends with this process."""
+    server: int | None = getattr(cluster, "server_pid", None)
+    return server
 
 
 def _for_ranks(config: ExperimentConfig, folder: Folder) -> ExperimentConfig:

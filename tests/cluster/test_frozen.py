@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from types import SimpleNamespace
 
 import psutil
@@ -155,6 +156,33 @@ def test_ranks_that_compute_wait_or_move_are_not_idle(monkeypatch: pytest.Monkey
     answers[2] = answers[0]
     assert watch.idle(range(6), 4.0) == {}
     assert looked(9.0) == {3: None}
+
+
+@pytest.mark.parametrize(("other_waits", "named_after"), [(True, 6.0), (False, 60.0)])
+def test_a_busy_machine_is_no_excuse_for_a_rank_that_all_others_wait_for(
+    monkeypatch: pytest.MonkeyPatch, other_waits: bool, named_after: float
+) -> None:
+    """Where another works, this may wait for it, and work takes ten times as long there."""
+    monkeypatch.setattr(standstill, "slowdown", lambda: 10.0)
+    clock = itertools.count(1.0)
+    places = {
+        0: lambda: Place("other", next(clock), waits=other_waits),
+        1: lambda: Place("lock", 3),
+    }
+    watch = standstill.Standstill(lambda rank: places[rank]())
+    for second in itertools.count():
+        while not all(map(standstill._answered, watch._looks)):
+            time.sleep(0.001)
+        if named := watch.idle([0, 1], float(second)):
+            break
+    assert named == {1: Place("lock", 3)}
+    assert named_after <= second <= 2 * named_after + 1
+
+
+def test_a_rank_without_a_core_is_not_accused() -> None:
+    before = Place("computes", 3.0, clock=1.0)
+    assert standstill.does_nothing(before, replace(before, clock=6.0, delay_seconds=0.1))
+    assert not standstill.does_nothing(before, replace(before, clock=6.0, delay_seconds=4.9))
 
 
 @pytest.mark.parametrize(

@@ -147,6 +147,11 @@ class LocalPool(Linked):
         )
 
     @property
+    def server_pid(self) -> int:
+        """The process that the engines come from."""
+        return int(self._server.pid)
+
+    @property
     def description(self) -> str:
         """How the engines were started."""
         return "local, forked" if self._fork else "local"

@@ -49,6 +49,7 @@ class Place:
         calls: of these looks, the outermost first.
         work_seconds: CPU time of the other threads of the process, except that which looks, and of
             processes that it has started.
+        delay_seconds: for how long it has waited for a core so far.
         clock: when, in seconds.
     """
 
@@ -59,6 +60,7 @@ class Place:
     calls: Sequence[Call] = ()
     work_seconds: float = 0.0
     clock: float = 0.0
+    delay_seconds: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
@@ -82,10 +84,10 @@ def main_place() -> Place:
     rounds, calls = rounds_of(main, CALLERS)
     frame = sys._current_frames()[main]
     frames = frames_within(frame, CALLERS)
-    waits = _waits(frames) or (rounds != "" and _asks_others(frames))
+    waits = _waits(frames) or (rounds != "" and _asks_others(frames)) or _waits_for_disk()
     text, cpu_seconds = _text(frame), _cpu_seconds(main)
     work = _all_cpu_seconds() - (cpu_seconds or 0.0) - time.thread_time()
-    return Place(text, cpu_seconds, waits, rounds, calls, work, time.monotonic())
+    return Place(text, cpu_seconds, waits, rounds, calls, work, time.monotonic(), _delay())
 
 
 def _text(frame: FrameType) -> str:
@@ -116,6 +118,22 @@ def _cpu_seconds(thread: int) -> float | None:
     if not hasattr(time, "pthread_getcpuclockid"):  # macOS
         return None
     return time.clock_gettime(time.pthread_getcpuclockid(thread))
+
+
+def _delay() -> float:
+    """Return for how long the main thread was ready and had no core; 0 where Linux says nothing."""
+    thread = threading.main_thread().native_id
+    try:
+        told = Path(f"/proc/self/task/{thread}/schedstat").read_text()
+        return int(told.split()[1]) / 1e9
+    except (OSError, LookupError, ValueError):
+        return 0.0
+
+
+def _waits_for_disk() -> bool:
+    with contextlib.suppress(OSError, LookupError):
+        return Path("/proc/self/stat").read_text().rpartition(")")[2].split()[0] == "D"
+    return False
 
 
 def _all_cpu_seconds() -> float:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import platform
+import socket
 import subprocess
 import traceback
 from collections.abc import Mapping, Sequence
@@ -11,6 +13,8 @@ from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from mimokit.analysis.run_info import planned_modules
 from mimokit.architecture.from_config import model_of_config
@@ -52,12 +56,14 @@ class RunSetting:
 
     Attributes:
         git: revision of the working directory, and whether it has changes; None outside git.
+        server: the process id of a cluster on this machine, where a run may go on without this one.
     """
 
     config: ExperimentConfig
     plan: LayoutPlan
     started: datetime = field(default_factory=lambda: datetime.now().astimezone())
     git: Mapping[str, Any] | None = field(default_factory=lambda: git_state(Path()))
+    server: int | None = None
 
 
 def run_info(
@@ -83,12 +89,24 @@ def run_info(
         "samples_per_step": samples,
         "tokens_per_step": samples * config.data.seq_length,
         "git": setting.git,
+        "writer": {
+            "host": socket.gethostname(),
+            "processes": [*_began(os.getpid()), *_began(setting.server)],
+        },
         "versions": {
             "python": platform.python_version(),
             **{name: version_of(name) for name in _VERSIONS_OF},
         },
         **_machines(facts),
     }
+
+
+def _began(pid: int | None) -> list[tuple[int, float]]:
+    """Return the process and when it began, which no other of that id did."""
+    try:
+        return [] if pid is None else [(pid, psutil.Process(pid).create_time())]
+    except psutil.Error:
+        return []
 
 
 def _modules(config: ExperimentConfig, plan: LayoutPlan) -> dict[str, Any]:

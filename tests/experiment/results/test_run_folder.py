@@ -21,7 +21,7 @@ import psutil
 import pytest
 
 import mimokit
-from mimokit.analysis import read_run
+from mimokit.analysis import load_runs, read_run
 from mimokit.cluster import RankError
 from mimokit.config import ConfigError
 from mimokit.experiment import background, sweep, train
@@ -291,6 +291,7 @@ def test_a_client_that_is_killed_leaves_all_whole_rows_and_nothing_else(
     assert found.metrics["iteration"].tolist() == list(range(len(found.metrics)))
     assert len(found.metrics_by_rank) >= 2 * len(found.metrics)
     assert found.info["status"] == "running"
+    assert load_runs(tmp_path).runs["status"].tolist() == ["ended"]
     Folder.claim(tmp_path).release()
 
 
