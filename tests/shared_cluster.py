@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 from mimokit.cluster import ClusterError, ClusterRun, EngineCluster, RunAborted
+from tests.leaks import held, leaks
 
 RANK_IMPORTS = ("tests.rank_imports",)
 ABORT_SECONDS = 180.0
@@ -19,24 +20,29 @@ class SharedCluster:
         """Take what `EngineCluster` is started with."""
         self._options = {"n": n, "progress": False, "preload": RANK_IMPORTS, **options}
         self._cluster: EngineCluster | None = None
+        self._before = held([])
 
     def get(self) -> EngineCluster:
-        """Return the cluster."""
+        """Return the cluster, and note what is held before a test uses it."""
         if self._cluster is None:
             self._cluster = EngineCluster(**self._options)
+        self._before = held(_pids(self._cluster))
         return self._cluster
 
     def take_back(self, test: str) -> None:
         """End what a test has left on the engines, so that the next test finds them idle.
 
         Raises:
-            AssertionError: if the test has left something; names the test and the function.
+            AssertionError: if the test has left something; names the test, and a function, a
+                thread, descriptors, a process or shared memory.
         """
         if self._cluster is None:
             return
         left = what_is_left(self._cluster)
         try:
             left += end_what_is_left(self._cluster)
+            left += leaks(self._before, _pids(self._cluster))
+            self._before = held(_pids(self._cluster))
         except ClusterError as error:
             self.close()
             left.append(f"the cluster beyond use ({error}); the next test gets another one")
@@ -47,6 +53,10 @@ class SharedCluster:
         if self._cluster is not None:
             self._cluster.close()
             self._cluster = None
+
+
+def _pids(cluster: EngineCluster) -> list[int]:
+    return [pid for pid in cluster.pids if pid is not None]
 
 
 def what_is_left(cluster: EngineCluster) -> list[str]:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import signal
+import subprocess
+import threading
+from pathlib import Path
 
 import psutil
 import pytest
@@ -12,6 +17,7 @@ from mimokit.cluster import EngineCluster
 from mimokit.experiment import Stepper
 from tests.cluster.functions import all_reduce_forever, describe_rank
 from tests.layouts import digits_config
+from tests.leaks import MOST_DESCRIPTORS, leaks
 from tests.planted import planted
 from tests.shared_cluster import SharedCluster
 
@@ -51,6 +57,45 @@ def test_a_stepper_left_open_is_named_and_closed(
         shared_cluster.take_back("test_x")
     shared_cluster.take_back("test_x")
     stepper.close()
+
+
+def start_a_process() -> int:
+    return subprocess.Popen(["sleep", "600"]).pid
+
+
+@pytest.mark.parametrize("what", ["thread", "descriptors", "process", "shared memory"])
+def test_what_a_test_leaves_open_is_named(
+    cluster: EngineCluster,
+    shared_cluster: SharedCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    what: str,
+) -> None:
+    """It fails that test, and not the next."""
+    monkeypatch.setattr(leaks, "__defaults__", (0.5,))
+    with contextlib.ExitStack() as end:
+        match what:
+            case "thread":
+                stop = threading.Event()
+                end.callback(stop.set)
+                threading.Thread(target=stop.wait, name="planted").start()
+                told = "the thread 'planted'"
+            case "descriptors":
+                for _ in range(MOST_DESCRIPTORS):
+                    for descriptor in os.pipe():
+                        end.callback(os.close, descriptor)
+                told = "sockets and pipes"
+            case "process":
+                (pid,) = cluster.run(start_a_process, world_size=1)
+                end.callback(os.kill, pid, signal.SIGKILL)
+                told = f"the process {pid} of an engine"
+            case _:
+                file = Path("/dev/shm") / f"planted-{os.getpid()}"
+                file.touch()
+                end.callback(file.unlink)
+                told = str(file)
+        with pytest.raises(AssertionError, match=f"test_x left .*{told}"):
+            shared_cluster.take_back("test_x")
+    shared_cluster.take_back("test_x")
 
 
 def test_a_cluster_beyond_use_is_replaced() -> None:
