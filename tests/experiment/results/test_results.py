@@ -19,6 +19,7 @@ from mimokit.experiment.results.folder import EARLIER, Folder, new_root, new_run
 from mimokit.experiment.results.info import RunSetting, TimeLimitError, git_state
 from mimokit.experiment.results.tables import AppendedTable
 from mimokit.experiment.results.writer import RunWriter
+from mimokit.planning.digests import digest_of_file
 from mimokit.result_files import RunFile
 from mimokit.samples import (
     ProfileSample,
@@ -98,6 +99,7 @@ def test_the_info_says_what_ran_where_and_how_far(tmp_path: Path) -> None:
     assert _json(tmp_path, RunFile.INFO)["hosts"] == ["host0", "host1"]
     writer.finish(_with_traces(), 12.3456, None)
     info = _json(tmp_path, RunFile.INFO)
+    assert info["digests"] == {RunFile.METRICS: digest_of_file(tmp_path / RunFile.METRICS)}
     assert (info["world_size"], info["seconds"], info["status"]) == (8, 12.346, "completed")
     assert info["iterations"] == {"planned": 10, "completed": 10}
     assert (info["seed"], info["warmup_iterations"]) == (CONFIG.runtime.seed, 2)

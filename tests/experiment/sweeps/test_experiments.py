@@ -15,6 +15,7 @@ from mimokit.experiment.sweeps.experiments import choose, collect, largest_world
 from mimokit.experiment.sweeps.folder import SweepFolder, config_content, read_sweep
 from mimokit.experiment.sweeps.prepared import find, prepare_sweep
 from mimokit.experiment.sweeps.records import Board, ExperimentRecord, ExperimentStatus
+from mimokit.planning.digests import digest_of_file
 from mimokit.result_files import RunFile, SweepFile
 from tests.layouts import digits_config
 
@@ -141,6 +142,31 @@ def test_a_resumed_sweep_has_its_folder_already(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="results_dir and resume are both given"):
         prepare_sweep(chosen, results_dir=tmp_path / "second", resume=prepared.folder.path)
     assert not (tmp_path / "second").exists()
+
+
+@pytest.mark.parametrize("damage", ["", "one digit", "gone", "no digest"])
+def test_an_experiment_whose_table_was_damaged_runs_again(tmp_path: Path, damage: str) -> None:
+    """Its rows would be those of the sweep's table otherwise; a table without a digest is taken."""
+    chosen = choose(collect(digits_config((1, 2), (2, 1))), 2)
+    prepared = prepare_sweep(chosen, results_dir=tmp_path)
+    prepared.folder.release()
+    (record,) = prepared.records
+    record.directory.mkdir()
+    table = record.directory / RunFile.METRICS
+    table.write_text("iteration,loss\n0,2.5\n1,2.25\n")
+    digests = {} if damage == "no digest" else {"digests": {table.name: digest_of_file(table)}}
+    info = {"status": "completed", "seconds": 3.0, **digests}
+    (record.directory / RunFile.INFO).write_text(json.dumps(info))
+    if damage == "one digit":
+        table.write_text("iteration,loss\n0,2.5\n1,2.35\n")
+    if damage == "gone":
+        table.unlink()
+    again = prepare_sweep(chosen, resume=prepared.folder.path)
+    again.folder.release()
+    (record,) = again.records
+    damaged = damage in ("one digit", "gone")
+    assert record.status is (ExperimentStatus.WAITING if damaged else ExperimentStatus.SKIPPED)
+    assert ("has other bytes than its run has written" in record.message) == damaged
 
 
 def _records(folder: SweepFolder, *names: str) -> tuple[ExperimentRecord, ...]:
