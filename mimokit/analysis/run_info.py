@@ -137,9 +137,9 @@ def _has_ended(writer: object) -> bool:
     return isinstance(processes, list) and not any(map(_lives, processes))
 
 
-def _lives(process: object) -> bool:
+def _lives(process: Any) -> bool:
     try:
-        pid, began = process  # type: ignore[misc]
+        pid, began = process
         there = psutil.Process(pid)
         same = abs(there.create_time() - began) < SAME_START
         return bool(same and there.status() != psutil.STATUS_ZOMBIE)

@@ -188,6 +188,8 @@ class VerificationReport(Report):
         return self.yardstick.words()
 
     def _outcome(self) -> str:
+        if self.yardstick is not None and not self.yardstick.proved_steps:
+            return "is neither proved nor refuted"
         if not self.passed:
             return "does NOT compute that"
         if set(self.unproved) == set(self.layout):

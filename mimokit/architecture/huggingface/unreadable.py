@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.units import listed, shown
 
-_EXPERTS = "mixtures of experts"
+_EXPERTS = "mixtures of experts here, though runs start from them"
 _NORMS_BEHIND = "norms behind attention and feed-forward part"
 _WIDE_NORMS = "norms over the queries and keys of all heads together"
 _WINDOWS, _PARTIAL = "sliding windows in some layers", "rotary positions on a part of a head"

@@ -34,6 +34,8 @@ def stepper_at(cluster: EngineCluster, config: Config, report: CulpritReport) ->
         raise ValueError(f"No tensor of {report.name!r} differs, so there is no step to show.")
     stepper = Stepper(cluster, config)
     seam = report.divergence.seam
+    if seam.step < 0:  # it was wrong before anything was done
+        return stepper
     for _ in range(seam.step):
         stepper.run_until(action=StepKind.REPORT)
     kind, module = _KINDS[seam.phase], seam.module or None

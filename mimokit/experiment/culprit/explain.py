@@ -320,7 +320,8 @@ class _Comparison:
             first = _narrowed(first, whole, parts, stale)
             arrays = whole, tuple(parts)
         microbatch = order.microbatch(first.samples[0]) if seam.phase.is_of_samples else None
-        return Divergence(first, microbatch, kind, code_of(seam, code), arrays)
+        made_at = code_of(seam, code) if seam.step >= 0 else ""  # no step has made it
+        return Divergence(first, microbatch, kind, made_at, arrays)
 
     def _ranks(self, side: Side, steps: int, wholes: Collection[Seam] = ()) -> ByRank:
         plan, alone = side.plan(self.cluster), self.reference.recording

@@ -100,7 +100,7 @@ class Divergence:
     def sentence(self, against: str) -> str:
         """Return what differs, where, by how much and what it is instead."""
         measure = self.found
-        where = f"Step {self.seam.step + 1}"
+        where = f"Step {self.seam.step + 1}" if self.seam.step >= 0 else "From the start"
         if self.microbatch is not None:
             where += f", micro-batch {self.microbatch}, {_samples(measure.samples)}"
         ranks = f" on {_numbers('rank', measure.ranks)}" if measure.ranks else ""
@@ -115,6 +115,9 @@ class Divergence:
             f"{where}: the first tensor that differs from {against} is {words_of(self.seam)}"
             f"{ranks}: {by}, {measure.allowed:.1e} is allowed{kind}.{code}"
         )
+
+
+INITIAL_WEIGHT = "weight before the first step"
 
 
 def words_of(seam: Seam) -> str:
@@ -271,7 +274,8 @@ class CulpritReport(Report):
             mark = " ← first" if first else ""
             at = self.divergence.seam if first and self.divergence is not None else worst.seam
             yield [
-                str(step + 1), str(phase), module, str(len(of_group)), f"{worst.difference:.1e}",
+                *((str(step + 1), str(phase)) if step >= 0 else ("start", INITIAL_WEIGHT)),
+                module, str(len(of_group)), f"{worst.difference:.1e}",
                 f"{worst.allowed:.1e}", _end(at.operation, len(mark)) + mark,
             ]  # fmt: skip
         if self.not_compared:

@@ -266,6 +266,18 @@ def test_what_was_not_compared_is_counted_and_named():
     assert "No tensor of 'layout' and one process could be compared." in nothing.verdict
 
 
+def test_a_weight_that_is_wrong_from_the_start_is_no_fault_of_an_update() -> None:
+    seam = Seam(-1, "images", "proj.weight", SeamPhase.WEIGHT)
+    first = replace(CULPRIT.divergence.found, seam=seam)
+    report = replace(CULPRIT, compared=(first,), divergence=Divergence(first, None))
+    assert report.verdict.startswith(
+        "From the start: the first tensor that differs from one process is the weight proj.weight "
+        "of module 'images' before the first step on rank 1: by 7.0e-01"
+    )
+    (row,) = report.section().rows
+    assert list(row[:3]) == ["start", "weight before the first step", "images"]
+
+
 def test_a_verdict_that_passes_states_spread_and_tolerance():
     right = replace(FIRST, difference=2e-6, spread=3e-7, samples=(), ranks=())
     report = replace(CULPRIT, compared=(right,), divergence=None)

@@ -51,6 +51,11 @@ def strategy_section(plan: ExchangingReplicas, estimates: Estimates) -> Section:
 def _sentences(plan: ExchangingReplicas, estimates: Estimates) -> list[str]:
     rules = plan.plan_of(0).rules
     sentences = [_due_text(rule, plan.steps) for rule in rules]
+    if rules and not any(len(rule.numbers(plan.steps)) for rule in rules):
+        sentences.append(
+            f"Nothing is ever exchanged, as the run has {counted(plan.steps, 'step')}: each "
+            "replica trains alone. Exchange more often, or train for longer."
+        )
     times, line = estimates.exchange_seconds, plan.config.network
     if times is not None and line is not None:
         longest = sorted(times.items(), key=lambda item: -item[1])[:PEERS_SHOWN]

@@ -83,6 +83,13 @@ def test_stages_exchange_their_own_layers() -> None:
     assert found["bytes_per_exchange"]["1"] == 4 * found["parameters"]["1"]
 
 
+@pytest.mark.parametrize(("interval", "is_said"), [(300, False), (301, True), (5000, True)])
+def test_a_strategy_that_never_exchanges_says_so(interval: int, is_said: bool) -> None:
+    config = small(replicas=2, name="diloco", H=interval)
+    config.runtime.num_iterations = 300
+    assert ("Nothing is ever exchanged" in str(mimokit.plan(config))) == is_said
+
+
 @pytest.mark.parametrize(
     ("strategy", "due"),
     [
