@@ -7,6 +7,7 @@ import contextlib
 import functools
 import math
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -34,7 +35,7 @@ from mimokit.cluster.run_record import last_record
 from mimokit.cluster.sample_log import Sample
 from mimokit.cluster.worker.task import RankTask
 from mimokit.cluster.world import World
-from mimokit.progress import shown
+from mimokit.progress import SILENT, shown
 from mimokit.units import counted
 
 DEFAULT_ENGINES = 8
@@ -93,6 +94,7 @@ class EngineCluster:
         self._timeout = timeout
         self._lock = threading.RLock()
         self._joined = ""
+        self._failed_idle = False
         self._run: ClusterRun | None = None
         self._parts: list[weakref.ref[EngineCluster]] = []
         self._closed = False
@@ -278,6 +280,7 @@ class EngineCluster:
             ClusterError: if that many engines are not there.
         """
         with self._lock:
+            self._start_again()
             slots = self._formation.slots(world_size, ranks)
             self._await_idle()
             self._formation.world = None
@@ -385,6 +388,7 @@ class EngineCluster:
         name = getattr(function, "__qualname__", type(function).__qualname__)
         with self._lock:
             self._await_idle()
+            self._start_again()
             idle = math.inf if self._run is None else self._run.idle
             world = self._formation.ensure(world_size, idle)
             chosen = checked_ranks(ranks, world.size)
@@ -467,10 +471,28 @@ class EngineCluster:
 
     def hear_of_failure(self, reason: str) -> None:
         """No engine can be heard of any more."""
+        self._failed_idle = self._run is None or self._run.done
         if self._run is not None:
             self._run.give_up(reason)
         for part in self._open_parts():
             part.hear_of_failure(reason)
+
+    def _start_again(self) -> None:
+        """Start engines anew whose controller or server has died while nothing ran.
+
+        What engines kept between runs is gone, as it is with an engine that dies; a run that was in
+        progress says why it ended, and leaves to its user what to do.
+        """
+        pool = self._pool
+        if not (self._failed_idle and isinstance(pool, LocalPool)) or self._open_parts():
+            return
+        warnings.warn(
+            f"{pool.failure}; its engines are started again", RuntimeWarning, stacklevel=4
+        )
+        pool.end()
+        self._failed_idle, self._joined = False, ""
+        self._pool = LocalPool.start(len(pool.engines), pool.options, WeakListener(self), SILENT)
+        self._formation = Formation(self._pool, self._timeout)
 
     def _replace_dead(self) -> None:
         with self._lock, contextlib.suppress(ClusterError):

@@ -147,6 +147,26 @@ def test_a_process_that_all_engines_need_is_stopped_or_dies_in_a_run(
     assert gone_within(family, PATIENCE)
 
 
+@pytest.mark.parametrize("victim", ["engine server", "ipyparallel controller"])
+def test_a_process_that_all_engines_need_dies_while_nothing_runs_and_is_started_again(
+    victim: str,
+) -> None:
+    before = set(psutil.Process().children())
+    with EngineCluster(n=1, preload=(), progress=False) as small:
+        (pid,) = small.run(process_id)
+        (server,) = set(psutil.Process().children()) - before
+        family = {child.pid for child in server.children(recursive=True)}
+        (controller,) = [child for child in server.children() if child.pid not in small.pids]
+        (server if victim == "engine server" else controller).kill()
+        while not small._failed_idle:
+            time.sleep(0.01)
+        with pytest.warns(RuntimeWarning, match=f"the {victim} has died; its engines are started"):
+            (again,) = small.run(process_id)
+        assert again != pid
+        assert small.run(process_id) == [again]
+    assert gone_within(family, PATIENCE)
+
+
 def test_connect_to_a_running_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     theirs = ipyparallel.Cluster(
         n=2, profile_dir=str(tmp_path / "profile"), cluster_id="theirs", log_level=40

@@ -147,6 +147,18 @@ class LocalPool(Linked):
         )
 
     @property
+    def failure(self) -> str | None:
+        """Why no engine can be heard of any more, None if they can."""
+        return self._failure
+
+    @property
+    def options(self) -> StartOptions:
+        """How engines like these are started."""
+        entry = self.entry
+        name = entry.name if entry.stays else None
+        return StartOptions(entry.launch == "fork", entry.preload, entry.timeout, name, entry.stays)
+
+    @property
     def server_pid(self) -> int:
         """The process that the engines come from."""
         return int(self._server.pid)
