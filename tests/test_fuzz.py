@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mimokit.units import short
+from tests.fuzzing.covered import corpus, covering
 from tests.fuzzing.readers import READERS, Reader
 
 MUTANTS = {"configs": 60, "layouts": 60, "results": 12}
@@ -35,6 +37,31 @@ def test_mutants_are_read_or_refused(
 
     attempt()
     assert all(accepted), "mutants that are all refused, or all read, test nothing"
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
+def test_mutants_that_reached_further_lines_are_read_or_refused(
+    reader: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that `python -m tests.fuzzing.covered` has kept."""
+    monkeypatch.chdir(tmp_path)
+    seeds = corpus()[reader.name]
+    assert seeds
+    for seed in seeds:
+        with tempfile.TemporaryDirectory() as folder:
+            reader.attempt(Random(seed), Path(folder))
+
+
+def test_a_mutant_is_kept_if_it_reaches_a_further_line(tmp_path: Path) -> None:
+    """Half of the random numbers are above a half."""
+    reader = Reader(
+        "one of two", lambda random, _: short("x" * (900 if random.random() > 0.5 else 1))
+    )
+    seeds = range(20)
+    kept = covering(reader, seeds)
+    branches = [Random(seed).random() > 0.5 for seed in seeds]
+    assert kept == ([0] if branches[0] else [0, branches.index(True)])
 
 
 def test_a_reader_that_raises_or_executes_is_found(
