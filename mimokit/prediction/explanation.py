@@ -36,6 +36,7 @@ from mimokit.prediction.step_time.stage import (
     end_factor,
     end_terms,
     start_terms,
+    table_terms,
     update_terms,
 )
 from mimokit.prediction.step_time.terms import FOLLOWS, Term, TimePiece, added
@@ -247,6 +248,8 @@ def module_rows(
         yield _row(module.name, "forward", term, micro_batches)
     for term in ends if factor else ():
         yield _row(module.name, "backward", term.times(factor), micro_batches)
+    for term in table_terms(module, sizes, system, stage) if inputs.trained else ():
+        yield _row(module.name, "backward", term, micro_batches)
     whole = layers.first(system.recipe.recompute_layers)
     full = int(sizes.recompute) == RECOMPUTE_FULL
     selective = int(sizes.recompute) == RECOMPUTE_SELECTIVE

@@ -14,8 +14,11 @@ from mimokit.config.text_file import MOST_CHARACTERS, read_json, read_text_file,
 from mimokit.prediction.step_time.constants import CONSTANTS, chip_of, value
 from mimokit.units import shown
 
-LOGIT_COPIES = 4.0
-"""Bytes that a cross entropy of one kernel keeps of a logit, beside the logit."""
+FUSED_LOSS, UNFUSED_LOSS = 8.0, 17.3
+"""Bytes per logit that the loss moves in a forward pass, and twice as many behind. Fused: 16 bits
+written, cast to fp32, its maximum, sum and softmax, half of it per pass. Unfused: a cast (6),
+maximum (4), difference (8), exponential (8), sum (4), quotient (8), and 14 behind (Megatron-Core's
+`vocab_parallel_cross_entropy`): 52 in all."""
 TensorOverlap = Literal["none", "async", "pipelined"]
 
 
@@ -59,6 +62,7 @@ class Software:
         keeps_gathered: inputs that tensor parallelism gathers are kept for the backward pass, and
             not gathered again.
         logit_copies: bytes that the loss keeps of a logit, beside the logit.
+        loss_bytes: bytes per logit that the loss moves in a forward pass; twice as many behind.
         host_piped: seconds per rank of a tensor-parallel group that a collective takes longer in a
             pipeline that spans domains.
         straggling: share by which a step takes longer for each doubling of the domains.
@@ -94,7 +98,8 @@ class Software:
     deals_layers: bool = False
     in_flight: float = 1.0
     keeps_gathered: bool = False
-    logit_copies: float = LOGIT_COPIES
+    logit_copies: float = 4.0
+    loss_bytes: float = FUSED_LOSS
     host_piped: float = 0.0
     straggling: float = 0.0
     memory_error: float = 0.03
@@ -135,6 +140,7 @@ MEGATRON_CORE = replace(
     tensor_overlap="async",
     overlaps_data=False,
     host_layer=2 * value("host_layer"),
+    loss_bytes=UNFUSED_LOSS,
 )
 """Megatron-LM on megatron-core with default options: flash attention; gradient reduction and weight
 gathering are not overlapped (no `--overlap-grad-reduce`, no `--overlap-param-gather`). A layer has
@@ -179,6 +185,7 @@ NANOTRON = Software(
     deals_layers=True,
     keeps_gathered=True,
     logit_copies=12.0,
+    loss_bytes=UNFUSED_LOSS,
     straggling=value("straggling"),
     memory_error=0.1,
     retries=2.0,
@@ -242,6 +249,7 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
     "fp8_weight_bytes": (1.0, 2.0),
     "expert_passes": (1.0, 20.0),
     "logit_copies": (0.0, 32.0),
+    "loss_bytes": (4.0, 40.0),
     "in_flight": (1.0, 4.0),
     "straggling": (0.0, 0.5),
     "memory_error": (0.005, 0.5),

@@ -21,15 +21,12 @@ from mimokit.prediction.step_time.breakdown import LayerTime, StageTime, TimeBre
 from mimokit.prediction.step_time.collectives import TimedMessage, gathered, sent
 from mimokit.prediction.step_time.layer import host_term, layer_terms, layer_time
 from mimokit.prediction.step_time.layer_input import LayerInput
-from mimokit.prediction.step_time.software import LOGIT_COPIES
 from mimokit.prediction.step_time.system import HALF, System
 from mimokit.prediction.step_time.terms import Term, TimePiece, added, breakdown
 
 OPTIMIZER_BYTES = 34
 """Bytes that Adam moves per parameter: fp32 gradient read twice (norm, step), master weight and
 both moments read and written, bf16 weight written; fp32 training has no bf16 weight."""
-CROSS_ENTROPY_BYTES = 16
-"""Bytes moved per logit: bf16 written, cast to fp32, its maximum, sum and softmax."""
 _OF_A_HEAD = 7.0
 """Products of a pooling head: query, keys with values, scores, their values, output, two of the
 feed-forward layer."""
@@ -108,6 +105,8 @@ def stage_time(
     ends = breakdown(end_terms(module, sizes, tokens, system, stage))
     weights = apart + ends.matrix if inputs.weights_apart and inputs.trained else 0.0
     behind = ends.times(end_factor(inputs))
+    if inputs.trained:
+        behind = behind + breakdown(table_terms(module, sizes, system, stage))
     return StageTime(forward + start + ends, backward + behind, weights)
 
 
@@ -128,6 +127,21 @@ def _with_recompute(
     again = np.where(full, count, again)
     scores = TimeBreakdown(attention=layer.forward.attention * selective * count)
     return layer.backward.times(count) + layer.forward.times(again) + scores
+
+
+def table_terms(
+    module: Module, sizes: ParallelSizes, system: System, stage: Numbers
+) -> tuple[Term, ...]:
+    """Return what the backward pass does with the gradient of the embedding's table.
+
+    It is dense: zeros are written, rows are added, and all of it is added to the main gradient.
+    """
+    if not isinstance(module, LanguageModel):
+        return ()
+    each = 2 * system.number_bytes + 2 * system.main_gradient_bytes
+    rows = module.padded_vocab(sizes.tensor) / sizes.tensor
+    moved = system.moved(np.equal(stage, 0) * each * rows * module.net.hidden)
+    return (added("memory", "gradient of the embedding", (moved,), bytes=moved.amount),)
 
 
 def end_factor(inputs: ModuleInput) -> float:
@@ -170,8 +184,7 @@ def _logits(
     net, predictions = module.net, 1 + module.next_token_layers
     rows = output_rows(module, sizes)
     operations = 2 * tokens * net.hidden * rows * predictions
-    copies = (HALF + system.software.logit_copies) / (HALF + LOGIT_COPIES)
-    moved = copies * CROSS_ENTROPY_BYTES * tokens * rows / 2 * predictions
+    moved = system.software.loss_bytes * tokens * rows * predictions
     return (
         added(
             "matrix", "logits", (system.operations(operations, system.half),),
