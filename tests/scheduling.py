@@ -25,7 +25,6 @@ LONGEST_FIRST = (
     "cluster",
     "tests/notebooks/test_first_light.py",
     "tests/cluster/test_safe_path.py",
-    "tests/cli/test_run.py",
     "tests/widgets/test_execute.py",
     "tests/widgets/test_planner_search.py",
     "tests/layout_search/test_oracle.py",

@@ -21,7 +21,7 @@ def test_every_axis_and_choice_has_one_row() -> None:
 
 def test_the_table_names_all_fields_of_sizes_and_fields_that_configs_have() -> None:
     sizes = {field.name for field in fields(ParallelSizes)}
-    assert sizes - set(SIZE_FIELDS.values()) == {"reduces_behind"}
+    assert sizes - set(SIZE_FIELDS.values()) == {"reduces_behind", "logits_as_layers"}
     assert set(SIZE_FIELDS.values()) <= sizes
     names = list(ModuleParallelismConfig.model_fields)
     assert set(CONFIG_FIELDS.values()) <= set(names)

@@ -73,7 +73,11 @@ def test_the_constraints_name_the_ends_of_the_tested_megatron_cores() -> None:
         if pin.startswith("megatron-core==")
     }
     assert pinned == {OLDEST, NEWEST}
-    wanted = {entry for entry in PROJECT["dependencies"] if entry.startswith("megatron-core")}
+    wanted = {
+        entry
+        for entry in PROJECT["optional-dependencies"]["run"]
+        if entry.startswith("megatron-core")
+    }
     assert wanted == {
         f"megatron-core=={OLDEST}; python_version < '3.12'",
         f"megatron-core=={NEWEST}; python_version >= '3.12'",

@@ -78,7 +78,7 @@ def _files(folder: Path) -> set[str]:
         file.relative_to(folder).as_posix()
         for place in (folder, *(folder / "shipped").glob("*"))  # which are links in the tree
         for file in place.rglob("*")
-        if file.is_file() and not {"__pycache__", ".ipynb_checkpoints"} & set(file.parts)
+        if file.is_file() and not {"__pycache__", ".ipynb_checkpoints", "runs"} & set(file.parts)
     }
 
 

@@ -8,6 +8,7 @@ import tempfile
 
 NOTEBOOK = "notebooks/01_first_light.ipynb"
 
-with tempfile.TemporaryDirectory() as folder:
-    program = "mimokit_widgets.notebooks.execute"
-    subprocess.run([sys.executable, "-m", program, NOTEBOOK, "--output", folder], check=True)
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        program = "mimokit_widgets.notebooks.execute"
+        subprocess.run([sys.executable, "-m", program, NOTEBOOK, "--output", folder], check=True)

@@ -142,7 +142,8 @@ def _row(event: Mapping[str, Any]) -> tuple[Any, ...]:
     arguments = event["args"]
     module, microbatch = arguments.get("module"), arguments.get("microbatch")
     numbers, step = (event["pid"], arguments["iteration"]), arguments["step"]
-    whole = all(isinstance(number, int) for number in (*numbers, microbatch or 0))
+    counts = (*numbers, 0 if microbatch is None else microbatch)
+    whole = all(isinstance(number, int) for number in counts)
     if not (whole and isinstance(step, str) and isinstance(module, str | None)):
         named = (*numbers, step, module, microbatch)
         raise TypeError(f"rank, iteration, step, module or microbatch is wrong: {shown(named)}")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mimokit.cli.shared import Json, console, presets, rejected, show, write_text
-from mimokit.config import ExperimentConfig
 from mimokit.experiment.refusals import refusals
+
+if TYPE_CHECKING:
+    from mimokit.config import ExperimentConfig
 
 
 def plan(
@@ -48,13 +51,14 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Show a layout before it runs: ranks, batches, bridges, and what is predicted for it."""
-    from mimokit.cli.plan_of_model import config_of_model, is_model
     from mimokit.prediction.planned import equal_hosts
     from mimokit.prediction.planned import plan as plan_layout
 
     with refusals():
         planned: str | ExperimentConfig = file
-        if is_model(file):
+        if _is_model(file):
+            from mimokit.cli.plan_of_model import config_of_model
+
             if gpus is None:
                 right = "how many GPUs there are is not said; give --gpus"
                 raise rejected(f"Model '{file}': {right}.", "gpus", None)
@@ -68,9 +72,14 @@ def plan(
     show(layout, as_json)
     if gpus is not None and layout.world_size < gpus and not as_json:
         typer.echo(f"No layout of all {gpus:,} GPUs is faster: it takes {layout.world_size:,}.")
-    if output is not None and isinstance(planned, ExperimentConfig):
+    if output is not None and not isinstance(planned, str):
         write_text(planned.to_yaml(), output)
     if not as_json:
         from mimokit.cli.prediction_text import predicted_line
 
         console().print(predicted_line(planned, world_size), markup=False, highlight=False)
+
+
+def _is_model(source: str) -> bool:
+    """Return whether a source is a config.json of Hugging Face, or a directory that has one."""
+    return Path(source).suffix == ".json" or os.path.isfile(Path(source) / "config.json")

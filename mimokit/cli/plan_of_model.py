@@ -16,11 +16,6 @@ SAMPLES_PER_GPU = 8
 """What is planned unless it is said: tokens of a sample, samples of a step."""
 
 
-def is_model(source: str) -> bool:
-    """Return whether a source is a config.json or a directory, which may have one."""
-    return Path(source).suffix == ".json" or Path(source).is_dir()
-
-
 def config_of_model(
     source: str, gpus: int, gpu: str | None, seq_length: int | None, global_batch: int | None
 ) -> ExperimentConfig:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +11,7 @@ import typer
 
 from mimokit.cli.shared import unwritable
 from mimokit.experiment.refusals import refusals
+from mimokit.import_path import module_command
 from mimokit.pip_extras import NotInstalledError
 from mimokit.units import counted
 
@@ -39,8 +39,9 @@ def tutorial(
     typer.echo(f"{counted(copied, 'file')} copied; begin with {folder / FIRST}")
     if lab:
         opened = f"--LabApp.default_url=/lab/tree/{FIRST}"
-        command = [sys.executable, "-m", "jupyterlab", "--notebook-dir", str(folder), opened]
-        raise typer.Exit(subprocess.run(command, check=False).returncode)
+        asked = ("--notebook-dir", str(folder), opened)
+        done = subprocess.run(module_command("jupyterlab", *asked), check=False)
+        raise typer.Exit(done.returncode)
 
 
 def _copy(folder: Path) -> int:

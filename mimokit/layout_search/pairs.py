@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from mimokit.axes import SIZE_FIELDS, Axis
 from mimokit.config.rules.facts import PairFacts
 from mimokit.config.rules.pair_rules import REPLICAS, SAME_STAGES, SAMPLES
 from mimokit.config.runtime import DeploymentMode
@@ -23,7 +24,7 @@ from mimokit.layout_search.task import SearchTask
 from mimokit.prediction.layout import in_first_stage
 
 REFUSED = "refused with what a module or the run has"
-_READ = ("pipeline", "virtual", "data")
+_READ = tuple(SIZE_FIELDS[axis] for axis in (Axis.PIPELINE, Axis.VIRTUAL_PIPELINE, Axis.DATA))
 """Sizes of another module that rules of pairs read."""
 
 Mask = NDArray[np.bool_]

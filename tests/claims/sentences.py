@@ -199,6 +199,7 @@ NO_CLAIM = (
     "Does my layout run?", "This page says", "Each row is a claim.", "| precision |", "| refused |",
     "Where it runs: as `torch._scaled_mm`", "Verify the layout in bf16", "Training on several GPUs",
     "Tests run on CPUs with gloo", "Proof of experts in bf16",
+    "Encoders, or language models, of your own", "Data parallel sizes of two modules",
     "Generation through", "Experts in Qwen3-VL.", "Videos: an encoder", "Tokenizers and data",
     "Serving, reinforcement",
 )  # fmt: skip

@@ -99,11 +99,12 @@ def test_sweeps_have_experiments_that_can_run() -> None:
 
 @pytest.mark.parametrize("page", sorted(page for page in PAGES if commands(PAGES[page])))
 def test_commands_and_their_options_exist(page: str) -> None:
-    known = get_command(app).commands  # type: ignore[attr-defined]
+    group = get_command(app)
     for name, *words in commands(PAGES[page]):
         if name.startswith("--"):
             continue
-        options = {flag for parameter in known[name].params for flag in parameter.opts} | {"--help"}
+        command = group.get_command(None, name)  # type: ignore[attr-defined]
+        options = {flag for parameter in command.params for flag in parameter.opts} | {"--help"}
         assert {word for word in words if word.startswith("--")} <= options, (page, name)
 
 

@@ -241,5 +241,5 @@ def test_data_parallel_sizes_that_do_not_divide_each_other() -> None:
     content["model"]["module_parallelisms"]["images"] = sizes(tp=1, dp=3)
     content["model"]["module_parallelisms"]["language"]["rank_offset"] = 3
     content["data"]["base_batch_size"] = 3
-    with pytest.raises(ConfigError, match=r"'images': data_parallel is 3 .* 'language' is 2"):
+    with pytest.raises(ConfigError, match=r"'images': data_parallel is 3, .* 'language' is 2"):
         config_from_mapping(content)

@@ -147,9 +147,9 @@ def test_it_trains_is_tested_and_counted(cluster, tmp_path):
 @pytest.mark.parametrize(
     ("name", "fields", "told"),
     [
-        ("adapter", {"modal_type": None}, "fed by images, but its modal_type is left out; write"),
+        ("adapter", {"modal_type": None}, "modal_type is missing, but images feeds it; write"),
         ("adapter", {"seq_length": 5}, "'images', which feeds it, makes up to 4 tokens of an item"),
-        ("images", {"modal_type": "rows"}, "no module feeds it, but its modal_type is rows; write"),
+        ("images", {"modal_type": "rows"}, "modal_type is rows, but no module feeds it; write"),
         ("images", {"projector": INNER}, "'language_module' add, but it feeds adapter alone; le"),
     ],
 )

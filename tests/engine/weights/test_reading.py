@@ -168,12 +168,12 @@ def test_a_rank_that_the_layout_does_not_have_is_rejected() -> None:
 
 def test_a_naive_slice_of_gate_and_up_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted fault computes something, has the right shape, and is not the model."""
-    from mimokit.architecture import tensors
+    from mimokit.architecture import feed_forward
 
-    def naive(name: str, place: Any, shape: Any, bias: Any, parts: int = 1) -> Any:
-        yield from right(name, place, shape, bias)
+    def naive(name: str, place: Any, shape: Any, bias: Any, parts: int = 1, of: Any = None) -> Any:
+        yield from right(name, place, shape, bias, of=of)
 
-    right = tensors._cut_outputs
-    monkeypatch.setattr(tensors, "_cut_outputs", naive)
+    right = feed_forward.cut_outputs
+    monkeypatch.setattr(feed_forward, "cut_outputs", naive)
     with pytest.raises(AssertionError, match=r"gate_proj|up_proj"):
         test_the_shards_of_all_ranks_are_the_checkpoint("llama", (2, 1))
