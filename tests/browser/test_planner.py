@@ -130,7 +130,7 @@ def test_an_invalid_edit_is_explained_and_righted_with_one_click(
     planner.expect_map("24 ranks on 3 nodes")  # the last valid layout
     planner.screenshot("invalid")
     planner.notebook.wait_until("len(planner.problems) > 0")
-    planner.button("DP 3 → 4").click()
+    planner.root.locator(".fix", has_text="DP 3 → 4").click()
     planner.expect_map("language_module on ranks 8–23: TP 2, CP 1, DP 4, PP 2")
     planner.expect_valid()
     expect(field).to_have_value("4")
@@ -223,7 +223,7 @@ def test_every_picture_opens_in_both_themes(notebook: NotebookPage) -> None:
 def test_a_colocated_pipeline_is_planned_with_one_click(notebook: NotebookPage) -> None:
     planner = show_planner(notebook)
     planner.type("PP of language_module", "2")
-    planner.button("pipeline schedule colocated → three_phase").click()
+    planner.root.locator(".fix", has_text="colocated → three_phase").click()
     planner.expect_valid()
     planner.open_tab("Pipeline")
     expect(planner.root.locator(".pipeline h4")).to_contain_text("images run forward before it")
@@ -406,7 +406,7 @@ def test_two_layouts_stand_side_by_side(notebook: NotebookPage) -> None:
 def test_each_number_has_its_formula(notebook: NotebookPage) -> None:
     planner = show_planner(notebook, HETEROGENEOUS)
     planner.root.get_by_text("more numbers").click()
-    number = planner.root.get_by_text("samples per micro-batch", exact=False).first
+    number = planner.root.locator("[title^='samples per micro-batch =']")
     formula = "samples per micro-batch = base_batch_size 4 × DP 2 of language_module = 8"
     expect(number).to_have_attribute("title", formula)
     planner.type("micro-batch size", "16")
