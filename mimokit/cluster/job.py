@@ -43,7 +43,7 @@ from mimokit.cluster.world import EngineFacts, lay_out, places_on_hosts
 from mimokit.units import counted
 
 KEY_VARIABLE = "MIMOKIT_JOB_KEY"
-"""Any text that the ranks of a job have and nobody else, for hosts without a common home."""
+"""A secret text that only the ranks of a job know, for hosts without a common home."""
 KEY_FILE = "job.key"
 KEY_BYTES, MOST_KEY_BYTES = 32, 2**16
 """At least: fewer can be guessed, and a file of none is what is left of a full disk."""

@@ -1,6 +1,6 @@
 """The folder of this user for what outlives a process: the key of jobs, and caches of compilers.
 
-Compilers load libraries and pickles from their caches, so nobody else may write there. torch's own
+Compilers load libraries and pickles from their caches, so only we may write there. torch's own
 place is below the directory for temporary files, where others can be first.
 """
 
@@ -26,7 +26,7 @@ def state_folder() -> Path:
 
     Raises:
         ClusterError: it belongs to another user, is a link, or others can write there.
-        OSError: there is no place for it.
+        OSError: the disk is full, or the folder cannot be made.
     """
     *earlier, last = _places()
     for folder in earlier:

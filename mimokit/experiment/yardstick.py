@@ -65,7 +65,7 @@ class Yardstick:
 
     @property
     def proved_steps(self) -> int:
-        """How many steps differ so little that what they allow is no fault."""
+        """The number of steps in which one process differs too little to hide a fault."""
         return sum(
             max(step.loss, step.gradients, step.weights) <= MOST_NOISE for step in self.steps
         )

@@ -86,7 +86,7 @@ def _product(candidates: list[NDArray[np.int64]]) -> Choices:
 
 
 def other_ranks(tables: Tables, chosen: Choices) -> NDArray[np.int64]:
-    """Return the ranks of all modules beside the language model together, of each choice."""
+    """Return for each choice the ranks of all modules but the language model, summed."""
     ranks = np.zeros(len(chosen), np.int64)
     for other, candidates in zip(tables.others, chosen.T, strict=True):
         ranks += np.asarray(other.sizes.ranks)[candidates]

@@ -87,7 +87,7 @@ class ClusterEntry:
 
     @classmethod
     def of_json(cls, text: str) -> ClusterEntry:
-        """Return what `asdict` and JSON have made plain; raises ValueError if that is no entry."""
+        """Return what `asdict` and JSON have made plain; raises ValueError if not an entry."""
         try:
             content = json.loads(text)
         except RecursionError:

@@ -2,7 +2,7 @@
 
 gloo takes the first connection to the port of a rank for that of the rank that it expects. Where
 other processes reach such ports, each pair of a new group answers a question of the other with the
-key: whoever took the place of a rank cannot, and nobody connects to the rank whose place it took.
+key: a process that took the place of a rank cannot. No rank connects to the rank it displaced.
 """
 
 from __future__ import annotations

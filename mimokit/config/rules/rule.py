@@ -64,7 +64,7 @@ class ConfigRule:
     Attributes:
         path: of the value that a problem names and a fix changes; {name} stands for the module.
         finds: what a subject breaks the rule with: a value, or a tuple of those that the sentence
-            names. What counts as false is no problem.
+            names. A false value means that the rule holds.
         says: what is wrong, and what would be right. It goes on after "FIELD is VALUE" where it
             begins with a comma. {0} is the first value that was found, {0:rank} that many ranks,
             {name} and {language} are names of modules.
