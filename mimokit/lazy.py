@@ -66,7 +66,7 @@ def _imports_for_type_checking(source: str) -> dict[str, str]:
     return {
         alias.name: statement.module
         for block in ast.parse(source).body
-        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        if isinstance(block, ast.If) and getattr(block.test, "id", "") == "TYPE_CHECKING"
         for statement in block.body
         if isinstance(statement, ast.ImportFrom) and statement.module is not None
         for alias in statement.names

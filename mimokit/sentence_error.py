@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import traceback
 from types import FrameType
 
 SHELLS = ("IPython", "ipykernel")
@@ -21,6 +20,8 @@ class SentenceError(Exception):
 
         An error that came of another one, such as one in a user's function, is shown whole.
         """
+        import traceback  # takes 2 ms, and every package of mimokit imports this file
+
         if self.__cause__ is not None or (self.__context__ and not self.__suppress_context__):
             return _lines(traceback.format_exception(self))
         frames = traceback.walk_tb(self.__traceback__)

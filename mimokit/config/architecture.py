@@ -175,7 +175,7 @@ class ModuleArchitecture(LayerArchitecture, NetworkSizes, NetworkMeanings):
 
     def states(self, field: str) -> bool:
         """Tell whether a field has another value than its default."""
-        return bool(getattr(self, field) != type(self).model_fields[field].default)
+        return bool(getattr(self, field) != type(self).__pydantic_fields__[field].default)
 
     @property
     def inner_layers(self) -> tuple[int, ...]:

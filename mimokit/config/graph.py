@@ -62,7 +62,12 @@ def _upstream(edges: tuple[tuple[str, tuple[str, ...]], ...], module: str) -> fr
 
 def downstream(topology: Topology, module: str) -> frozenset[str]:
     """Return the modules that the output of a module reaches, at any distance."""
-    return _reached({name: set(fed) for name, fed in topology.items()}, module)
+    return _downstream(tuple((name, tuple(fed)) for name, fed in topology.items()), module)
+
+
+@lru_cache(maxsize=256)
+def _downstream(edges: tuple[tuple[str, tuple[str, ...]], ...], module: str) -> frozenset[str]:
+    return _reached(dict(edges), module)
 
 
 def paths(topology: Topology, source: str, target: str) -> int:

@@ -6,8 +6,10 @@ a text are composed once each, and what they expand to is counted, not built.
 
 from __future__ import annotations
 
+import copy
 import io
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -187,11 +189,18 @@ def _check_length(text: str, path: Path) -> None:
         raise _refuse(path, "content", None, what)
 
 
-def _loaded(text: str, path: Path) -> object:
+@lru_cache(maxsize=16)
+def _values_of(text: str) -> object:
+    """Keep what a text holds: scanning takes most of a plan, and the same file is read often."""
     reader = YAML(typ="safe", pure=True)
     reader.Composer = BoundedComposer
+    content: object = reader.load(text)
+    return content
+
+
+def _loaded(text: str, path: Path) -> object:
     try:
-        content: object = reader.load(text)
+        return copy.deepcopy(_values_of(text))
     except YamlLimitError as error:
         sentence = f"File '{path}', line {error.line}: {error.what}."
         problem = Problem("file", error.key or "yaml", error.key, sentence)
@@ -203,7 +212,6 @@ def _loaded(text: str, path: Path) -> object:
         raise _refuse(path, "yaml", None, f"it is not YAML ({reason}); correct it") from None
     except RecursionError:
         raise _refuse(path, "yaml", None, "it is nested too deeply; flatten it") from None
-    return content
 
 
 def _read_text(path: Path) -> str:

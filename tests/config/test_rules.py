@@ -57,19 +57,16 @@ BROKEN = [key for key, (name, _) in ALL.items() if name.split(" | ")[0] not in O
 @contextmanager
 def without(row: Row) -> Iterator[None]:
     """Leave a row out."""
-    problems = ConfigRule.problems
-
-    def of_others(self: ConfigRule, subject: Subject) -> Iterator[Problem]:
-        return iter(()) if self is row else problems(self, subject)
-
     with ExitStack() as stack:
-        stack.enter_context(patch.object(ConfigRule, "problems", of_others))
         for home, table in ((combinations, "REFUSED"), (roles, "OWNERS")):
             fewer = tuple(each for each in getattr(home, table) if each is not row)
             stack.enter_context(patch.object(home, table, fewer))
-        if isinstance(row, SizeRule | PairRule):
-            stack.callback(object.__setattr__, row, "holds", row.holds)
-            object.__setattr__(row, "holds", lambda *read: True)
+        roles.may_have.cache_clear()
+        stack.callback(roles.may_have.cache_clear)
+        field, silent = ("finds", False) if isinstance(row, ConfigRule) else ("holds", True)
+        if isinstance(row, ConfigRule | SizeRule | PairRule):
+            stack.callback(object.__setattr__, row, field, getattr(row, field))
+            object.__setattr__(row, field, lambda *read: silent)
         yield
 
 
@@ -82,12 +79,11 @@ def cases_of_rows() -> dict[int, str]:
     def note(row: Row) -> None:
         found.setdefault(id(row), case)
 
-    problems, refusal = ConfigRule.problems, combinations.refusal
+    problem, refusal = ConfigRule.problem, combinations.refusal
 
-    def noting(self: ConfigRule, subject: Subject) -> Iterator[Problem]:
-        for problem in problems(self, subject):
-            note(self)
-            yield problem
+    def noting(self: ConfigRule, subject: Subject, broken_by: object) -> Problem:
+        note(self)
+        return problem(self, subject, broken_by)
 
     def noting_refusal(part: Any, name: str, what: str, other: str) -> Problem:
         note(next(row for row in REFUSED if row.what == what and other in row.not_with))
@@ -98,7 +94,7 @@ def cases_of_rows() -> dict[int, str]:
         return lambda *read: note(rule) or written(*read)
 
     with ExitStack() as stack:
-        stack.enter_context(patch.object(ConfigRule, "problems", noting))
+        stack.enter_context(patch.object(ConfigRule, "problem", noting))
         stack.enter_context(patch.object(combinations, "refusal", noting_refusal))
         for rule in (*RULES, *PAIR_RULES):
             stack.callback(object.__setattr__, rule, "problem", rule.problem)

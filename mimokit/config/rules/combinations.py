@@ -246,8 +246,8 @@ def part_of(
     """Return a module of a config as the table reads it."""
     model = context.model
     role = role_of(model, name, network)
-    fields = (context.data or (), context.runtime or (), context.sizes[name], network)
-    stated = {field: value for section in fields for field, value in section}
+    sections = (context.data, context.runtime, context.sizes[name], network)
+    stated = {field: value for each in sections if each for field, value in vars(each).items()}
     run = {"deployment_mode": model.deployment_mode, "strategy": context.strategy}
     return Part(
         network=network,

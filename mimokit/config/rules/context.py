@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from mimokit.config.experiment import ExperimentConfig
     from mimokit.config.model import MimoParallelismConfig
     from mimokit.config.prediction import PredictionConfig
+    from mimokit.config.rules.rule import Subject
     from mimokit.config.runtime import RuntimeConfig
     from mimokit.config.strategy import StrategyConfig
 
@@ -130,15 +131,16 @@ class ValidationContext:
             for path in paths
         )
 
-    def reads(self, paths: Iterable[str], names: Mapping[str, str]) -> bool:
-        """Return whether the sections of paths are there, and no value at them was rejected.
+    @cached_property
+    def subjects(self) -> dict[str, Subject]:
+        """Module -> what rules read of it, for as long as the context lives."""
+        return {}
 
-        Args:
-            names: what stands in braces in a path -> the module.
-        """
-        if any(getattr(self, path.partition(".")[0]) is None for path in paths):
-            return False
-        return not self.invalid_paths or self.is_valid(*(path.format(**names) for path in paths))
+    @cached_property
+    def absent_sections(self) -> frozenset[str]:
+        """The sections that the config does not have."""
+        sections = ("data", "runtime", "prediction", "strategy")
+        return frozenset(name for name in sections if getattr(self, name) is None)
 
     def value_at(self, path: str) -> object:
         """Return the value at a path; None where there is none."""

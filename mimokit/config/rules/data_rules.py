@@ -162,9 +162,10 @@ OF_ENTRIES["modality_frames"] += (
 
 def _text_heads(m: Subject) -> list[str]:
     """Return the encoders that read words, if the module is among them."""
+    if m.role != TEXT or not m.encodes:
+        return []
     networks = m.context.networks(m.model.encoder_module_names)
-    heads = [name for name, network in networks if network.modality == "text"]
-    return heads if m.name in heads else []
+    return [name for name, network in networks if network.modality == "text"]
 
 
 def _positions(m: Subject) -> float:

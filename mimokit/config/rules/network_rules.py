@@ -156,7 +156,7 @@ def _of_items(m: Subject) -> bool:
 
 def _positions_without_row(m: Subject) -> int:
     """Return the learned positions of which some are not in the table of its fixed length."""
-    net = m.net.over_rows if m.name in m.model.reconstructing_names else m.net
+    net = m.net.over_rows if m.makes_items else m.net
     rows = net.max_position_embeddings
     if rows is None or not net.has_learned_positions(by_default=_of_items(m)):
         return 0
@@ -166,7 +166,7 @@ def _positions_without_row(m: Subject) -> int:
 
 def _rotating_axes(m: Subject) -> int:
     """Return the axes that rotary positions are counted along, 0 for other positions."""
-    net = m.net.over_rows if m.name in m.model.reconstructing_names else m.net
+    net = m.net.over_rows if m.makes_items else m.net
     if net.has_learned_positions(by_default=_of_items(m)) or net.multi_latent_attention:
         return 0
     return (2 if m.role == VISION else 1) if _has_width(net) else 0
@@ -185,9 +185,10 @@ def _rope_type(m: Subject) -> str:
 
 def _factors(field: str) -> ConfigRule:
     def finds(m: Subject) -> object:
-        given = len(getattr(m.net.rope_scaling, field, None) or ())
-        pairs = _rotating_pairs(m)
-        return _rope_type(m) == "longrope" and given != pairs and (given, pairs)
+        if _rope_type(m) != "longrope":
+            return False
+        given, pairs = len(getattr(m.net.rope_scaling, field) or ()), _rotating_pairs(m)
+        return given != pairs and (given, pairs)
 
     return ConfigRule(
         f"{NET}.rope_scaling",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from mimokit.config.architecture import OF_VISION, ModuleArchitecture
@@ -77,6 +78,7 @@ def role_of(model: MimoParallelismConfig, name: str, network: ModuleArchitecture
     return ENCODER_OF[network.modality]
 
 
+@cache
 def may_have(role: Role, field: str) -> bool:
     """Tell whether a module may have a field of a network."""
     return all(role in owners.roles for owners in OWNERS if field in owners.fields)
