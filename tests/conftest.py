@@ -13,7 +13,7 @@ from hypothesis import settings
 
 from tests.circles import SuitePlugin
 from tests.processes import nothing_left_behind
-from tests.resumed import ResumedPlugin
+from tests.resumed import plugin_of
 from tests.scheduling import GroupScheduling, order
 from tests.seconds import SecondsPlugin
 
@@ -46,7 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.suite:
         config.pluginmanager.register(SuitePlugin())
     if config.option.go_on:
-        config.pluginmanager.register(ResumedPlugin())
+        config.pluginmanager.register(plugin_of(config))
 
 
 def pytest_collection_finish() -> None:

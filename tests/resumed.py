@@ -33,7 +33,7 @@ def tree_of(root: Path = ROOT) -> str:
 
 
 class ResumedPlugin:
-    """Orders and leaves out tests by how they ended last, and keeps how they end now."""
+    """Orders and leaves out tests by how they ended last."""
 
     def __init__(self, file: Path = FILE, tree: str | None = None) -> None:
         """Take where the last run is kept, and the tree of this one."""
@@ -51,6 +51,10 @@ class ResumedPlugin:
         config.hook.pytest_deselected(items=[i for i in items if i.nodeid in self.passed])
         left = [item for item in items if item.nodeid not in self.passed]
         items[:] = sorted(left, key=lambda item: item.nodeid not in self.failed)
+
+
+class KeptPlugin(ResumedPlugin):
+    """Keeps how tests end, too: in one process alone, since workers would write over each other."""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note how a test ended."""
@@ -70,3 +74,8 @@ class ResumedPlugin:
         part = self._file.with_suffix(".part")
         part.write_text(json.dumps({"tree": self._tree, **content}))
         part.replace(self._file)  # whole, also where the run is killed
+
+
+def plugin_of(config: pytest.Config) -> ResumedPlugin:
+    """Return the plugin of this process: the outcomes of all workers reach the first process."""
+    return ResumedPlugin() if hasattr(config, "workerinput") else KeptPlugin()

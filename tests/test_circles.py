@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests import circles
 from tests.circles import ENGINE_ROOMS, LEFT_OUT, PAGE_ROOMS, TAKEN, in_the_suite, is_left_out
-from tests.resumed import ResumedPlugin, tree_of
+from tests.resumed import KeptPlugin, ResumedPlugin, plugin_of, tree_of
 
 ROOT = Path(__file__).parents[1]
 CLUSTER = frozenset({"cluster"})
@@ -79,13 +80,20 @@ def _left(plugin: ResumedPlugin) -> list[str]:
 
 def test_a_run_goes_on_and_begins_with_what_failed(tmp_path: Path) -> None:
     file = tmp_path / "build" / "passed.json"
-    first = ResumedPlugin(file, "tree")
+    first = KeptPlugin(file, "tree")
     assert _left(first) == ["a", "b", "c", "d"]
     for name, passed in (("a", True), ("b", True), ("d", False)):
         first.pytest_runtest_logreport(_Report(name, passed))  # type: ignore[arg-type]
     assert _left(ResumedPlugin(file, "tree")) == ["d", "c"]
     assert _left(ResumedPlugin(file, "another")) == ["d", "a", "b", "c"]
     assert json.loads(file.read_text())["failed"] == ["d"]
+
+
+def test_one_process_alone_keeps_how_tests_end() -> None:
+    workers = [SimpleNamespace(workerinput={}), SimpleNamespace(workerinput={})]
+    plugins = [plugin_of(config) for config in (SimpleNamespace(), *workers)]  # type: ignore[arg-type]
+    keeps = [hasattr(plugin, "pytest_runtest_logreport") for plugin in plugins]
+    assert keeps == [True, False, False]
 
 
 def test_every_change_is_another_tree(tmp_path: Path) -> None:
