@@ -36,7 +36,6 @@ def connection_of(
     """Return what a client needs to connect to a running cluster.
 
     Args:
-        cluster_file: ipyparallel's cluster file, or its connection file for clients.
         patience: seconds to wait for the connection file.
 
     Raises:

@@ -26,9 +26,6 @@ def choose_backend(facts: Sequence[EngineFacts], places: Sequence[int]) -> str:
     buckets; so ranks either have one each, or none has any. Ranks of a host see as many GPUs as
     each other: a rank counts through those that it sees.
 
-    Args:
-        places: by rank: the number of its engine among those of its host.
-
     Raises:
         ClusterError: ranks share a GPU, only some of them have one, or those of a host see
             different numbers of them.
@@ -56,12 +53,7 @@ def choose_backend(facts: Sequence[EngineFacts], places: Sequence[int]) -> str:
 
 
 def gpu_number(place: int, visible: int) -> int:
-    """Return which of the GPUs that a rank sees is its device.
-
-    Args:
-        place: the number of its engine among those of its host.
-        visible: how many it sees: all of the host's, or under Slurm usually one.
-    """
+    """Return which of the GPUs that a rank sees is its device."""
     return place % visible
 
 

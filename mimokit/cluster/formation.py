@@ -41,7 +41,6 @@ class Formation:
     Attributes:
         world: the one that is formed, None before the first.
         members: the slots whose engines may be in a world.
-        lent: the slots whose engines belong to a part of the cluster.
     """
 
     def __init__(

@@ -17,9 +17,7 @@ class Engine:
     """One engine; its slot in the cluster stays when it is replaced, its id does not.
 
     Attributes:
-        engine_id: the controller's name for it.
         pid: its process id, None where not known.
-        remedy: what becomes of its slot when it has died, as the end of a sentence.
         host: the name of its host, None if that is this one or not known.
     """
 

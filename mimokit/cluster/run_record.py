@@ -34,9 +34,7 @@ class RunRecord:
     """A run that is recorded.
 
     Attributes:
-        name: the qualified name of its function.
         engines: rank -> the id of its engine.
-        note: what the client has remembered with the run, as JSON can say it.
     """
 
     run_id: str

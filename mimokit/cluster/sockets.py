@@ -14,9 +14,6 @@ def name_sockets(connection: Mapping[str, Any]) -> None:
     """Give socket files also the names under which ipyparallel's engines and clients look for them.
 
     Its controller joins interface and number by a hyphen, the others join them by a colon.
-
-    Args:
-        connection: what the controller has written for engines or for clients.
     """
     if not connection["interface"].startswith(TRANSPORT):
         return

@@ -17,7 +17,6 @@ class Symptom(NamedTuple):
     Attributes:
         after: seconds that it lasts before it is acted on; longer on a busy machine, except for
             processes that are stopped.
-        sentence: the predicate of the rank, or of the run.
     """
 
     after: float

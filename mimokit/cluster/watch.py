@@ -269,8 +269,6 @@ class RankWatch:
 
 
 class _Nobody:
-    """Stands for the pool of a run that has ended: nobody waits for a rank, none listens."""
-
     def __getattr__(self, name: str) -> Any:
         return lambda *arguments: None
 

@@ -72,12 +72,7 @@ def lay_out(
     key: bytes,
     backend: str,
 ) -> tuple[WorldSpec, ...]:
-    """The place of every rank, in rank order; rank 0's engine hosts the store.
-
-    Args:
-        places: the number of each engine among those of its host.
-        key: that the ranks have alone.
-    """
+    """The place of every rank, in rank order; rank 0's engine hosts the store."""
     hosts = [fact.host for fact in facts]
     same_host = len(set(hosts)) == 1
     name = uuid.uuid4().hex

@@ -34,7 +34,6 @@ def digest(tensor: torch.Tensor) -> torch.Tensor:
 
 @functools.cache
 def _numbers(places: int, device: torch.device) -> torch.Tensor:
-    """Return an odd number for each place of a chunk, the same on all ranks."""
     whole = torch.iinfo(torch.int64)
     draw = torch.Generator().manual_seed(0)
     return (torch.randint(whole.min, whole.max, (places,), generator=draw) | 1).to(device)

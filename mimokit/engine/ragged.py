@@ -23,7 +23,6 @@ class Ragged:
         tensor: rows [rows, width], sample by sample and item by item; between the stages of a
             module hidden states [positions, items, hidden] or [tokens, samples, hidden].
         samples: rows of each sample; between stages of a language model its tokens without padding.
-        items: images, recordings, … of each sample.
         sizes: of each item, [items, …] int64: its grid in tokens, or what its encoder calls size.
         positions: of the tokens on three axes, [3, samples, tokens] int64.
     """

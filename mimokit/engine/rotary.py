@@ -18,7 +18,6 @@ class RotaryPositions:
     """How the pairs of a head turn with the position of a token.
 
     Attributes:
-        base: of the wavelengths.
         scaling: how they are stretched; None: not at all.
         length: tokens of the longest sequence, which decides how dynamic and longrope stretch.
     """
@@ -45,11 +44,7 @@ class RotaryPositions:
         return whole / divided
 
     def frequencies(self, width: int) -> torch.Tensor:
-        """Return the radians per position of the pairs of a head: [width / 2], fp32.
-
-        Args:
-            width: of a head.
-        """
+        """Return the radians per position of the pairs of a head: [width / 2], fp32."""
         exponents = torch.arange(0, width, 2, dtype=torch.int64).float() / width
         scaling, base = self.scaling, self.base
         if scaling is not None and scaling.rope_type == "dynamic":
@@ -76,7 +71,6 @@ def _yarn(plain: torch.Tensor, base: float, scaling: RopeScaling) -> torch.Tenso
     pairs = len(plain)
 
     def pair(turns: float) -> float:
-        """Return the number of the pair that turns so often over the original positions."""
         longest = scaling.original_max_position_embeddings / (turns * 2 * math.pi)
         return pairs * math.log(longest) / math.log(base)
 

@@ -38,10 +38,7 @@ def resumed(
     """Return a config whose run goes on from a checkpoint.
 
     Args:
-        results: a results folder, a folder of checkpoints, or a checkpoint. Of a folder of runs
-            the newest run with a checkpoint of this model and strategy is taken.
         from_step: optimizer steps of the checkpoint; None for the newest one.
-        own: modules that the user builds.
 
     Raises:
         ConfigError: there is no such checkpoint, it is not whole, or the run has no more steps.
@@ -183,7 +180,6 @@ def _newest_run(results: Path, suits: Callable[[Checkpoint], bool] = lambda _: T
 
 
 def _begun(run: Path) -> tuple[str, int]:
-    """Return when a run began, by its name: run_<timestamp>, or run_<timestamp>_<number>."""
     day, _, rest = run.name.removeprefix("run_").partition("_")
     time, _, number = rest.partition("_")
     return f"{day}_{time}", int(number) if number.isdecimal() else 1

@@ -39,7 +39,6 @@ class OneProcessRun:
 
     Attributes:
         plan, config: of a single rank, with the global batch of the layout that is compared.
-        decoders: networks of the modules behind the language model, by name.
     """
 
     plan: LayoutPlan

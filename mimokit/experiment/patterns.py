@@ -40,11 +40,7 @@ def factor_of(values: Floats, right: Floats, within: float = CLOSE) -> float | N
 def moves_of(
     values: Floats, right: Floats, farthest: int = 1, within: float = CLOSE
 ) -> Iterator[Moved]:
-    """Yield how the places of the right array have been moved, if they have been.
-
-    Args:
-        farthest: shift along the first two dimensions that is looked for.
-    """
+    """Yield how the places of the right array have been moved, if they have been."""
     for axis in range(right.ndim):
         for distance in range(1, min(farthest, right.shape[axis] - 1) + 1):
             for places in (distance, -distance):

@@ -45,9 +45,6 @@ def finalized_copy(config: Config, world_size: int | None = None) -> ExperimentC
 def check_trainable(config: ExperimentConfig, own: Collection[str] = ()) -> None:
     """Reject what cannot be trained from this process.
 
-    Args:
-        own: modules that the caller builds.
-
     Raises:
         ConfigError: it cannot run, a builder it names cannot be imported, it cannot be saved as
             `runtime.save_hf` says or go on from `runtime.resume_from`, it asks for a logger whose

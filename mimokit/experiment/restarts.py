@@ -72,7 +72,6 @@ class Restart:
     Attributes:
         step: that failed, counted from 0.
         resumed: steps of the checkpoint that the next attempt went on from; 0: it began anew.
-        cause: the first line of the error.
         seconds: from the failure until the next attempt was submitted.
     """
 
@@ -87,10 +86,8 @@ class Supervised:
     """How often a run may begin again, and has.
 
     Attributes:
-        checkpoints: the folder that the ranks save into.
         left: attempts that may still begin.
         begun: steps that were done before the first attempt.
-        restarts: attempts that ended.
     """
 
     checkpoints: str
@@ -110,7 +107,6 @@ class RestartedRun:
     What ranks report is heard once: of a step that is computed again, only what has not come.
 
     Args:
-        run: the attempt that is under way.
         begin: starts an attempt that goes on from a checkpoint, or from where the first one began.
     """
 

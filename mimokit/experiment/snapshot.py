@@ -82,9 +82,7 @@ def snapshot_of(
     """Compare what the ranks did at a tick with the plan.
 
     Args:
-        ticks: of an iteration.
         sent: what was sent before and has not been received; brought up to date.
-        ask: for the rows of pieces.
     """
     number = records[0].number
     by_rank = {record.rank: record for record in records}

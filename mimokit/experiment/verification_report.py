@@ -135,7 +135,6 @@ class VerificationReport(Report):
 
     @property
     def _times_allowed(self) -> float:
-        """How many times what its yardstick allows the worst difference of all steps is."""
         gradients = [largest(step.values()) for step in self.gradient_differences]
         weights = [largest(step.values()) for step in self.weight_differences]
         assert self.yardstick is not None
@@ -148,8 +147,6 @@ class VerificationReport(Report):
         return MOST_ROUNDED * self.tolerance
 
     def _above(self) -> Iterator[tuple[str, int, str, float, float, bool]]:
-        """Yield differences above the tolerance: what, step, module, difference and what rounding
-        does to one process, and whether it is above the bound."""
         for what, of_steps, rounding in (
             ("gradients", self.gradient_differences, self.gradient_rounding),
             ("weights", self.weight_differences, self.weight_rounding),

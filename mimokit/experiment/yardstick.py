@@ -134,7 +134,6 @@ def _capped(first: Noise, worst: Noise) -> Noise:
 
 
 def _each(make: Callable[..., float], *steps: Noise) -> Noise:
-    """Return what is made of the losses, the gradients and the weights of steps."""
     values = zip(*(asdict(step).values() for step in steps), strict=True)
     return type(steps[0])(*(make(*of_all) for of_all in values))
 

@@ -28,7 +28,6 @@ class Imported:
     Attributes:
         workload: what one step computes, or None if the file does not state it.
         model: the language model, or None if the file does not describe it.
-        notes: a sentence for everything that was assumed or ignored.
     """
 
     layout: Layout

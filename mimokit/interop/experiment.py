@@ -51,7 +51,6 @@ def config_of_layout(
     Without an experiment, the placeholder token ids of encoder outputs follow the vocabulary.
 
     Args:
-        experiment: all its sections are kept, except for what layout and workload state.
         supposed: gpu, price_per_gpu_hour and software of the `PredictionConfig`; None keeps what
             the experiment states.
 
@@ -177,7 +176,6 @@ def _tokens(branch: EncoderBranch, workload: Workload) -> int:
 
 
 def _set_workload(content: dict[str, Any], layout: Layout, workload: Workload) -> None:
-    """Say the samples of a step, what is frozen, and the precision, in place."""
     networks, language = (
         content["model"]["module_architectures"],
         plain_name(layout.language, layout),
@@ -205,7 +203,6 @@ def _set_schedule(content: dict[str, Any], layout: Layout) -> None:
 
 
 def _suppose(content: dict[str, Any], supposed: Mapping[str, Any]) -> None:
-    """Set what predictions assume, in place."""
     said = {name: value for name, value in supposed.items() if value is not None}
     section = {**content.pop("prediction", {}), **said}
     section.pop("inputs", None)

@@ -86,7 +86,6 @@ def _latent_attention(options: Options) -> LatentAttention:
 
 
 def _window(options: Options) -> int:
-    """Return the tokens of a sliding window: those to the left, and the token itself."""
     before = whole_number(word(options, "window-size").strip("()").split(",")[0])
     return 0 if before is None else before + 1
 

@@ -40,11 +40,7 @@ def call(directory: Path) -> Caller:
 
 
 class Caller:
-    """One end of a connection between a client and an engine server.
-
-    Attributes:
-        pid: the process at the other end, as it was when it connected or listened.
-    """
+    """One end of a connection between a client and an engine server."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection

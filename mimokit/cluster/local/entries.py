@@ -36,11 +36,8 @@ class ClusterEntry:
     """A local cluster, as its engine server was started.
 
     Attributes:
-        directory: the folder of its sockets, logs and recorded runs.
-        launch: "fork" or "plain".
         stays: whether it outlives the process that has started it.
         timeout: of collectives, in seconds.
-        pid: of the engine server.
         began: when that process began, in seconds since the epoch.
     """
 

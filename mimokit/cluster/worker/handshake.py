@@ -26,11 +26,7 @@ class ForeignRankError(RuntimeError):
 
 
 class Handshake:
-    """What new groups of this process do first; nothing without a key.
-
-    Attributes:
-        key: of the world.
-    """
+    """What new groups of this process do first; nothing without a key."""
 
     def __init__(self) -> None:
         self.key: bytes | None = None
@@ -88,7 +84,6 @@ def _gloo(group: Any) -> Any:
 
 
 def _exchanged(backend: Any, messages: list[bytes]) -> list[bytes]:
-    """Send each member its message directly, and return those that they have sent."""
     sent = torch.frombuffer(bytearray(b"".join(messages)), dtype=torch.uint8)
     received = torch.empty_like(sent)
     backend.alltoall_base(received, sent, [], []).wait()

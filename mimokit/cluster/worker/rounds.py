@@ -60,9 +60,7 @@ class Call(NamedTuple):
     """A call that is in progress at every look.
 
     Attributes:
-        frame: its number.
         position: of the instruction, None if it was not the same at each look.
-        form: digest of what it sees: types, texts, lengths, versions of tensors.
         values: the same with numbers, and which objects they are.
     """
 
@@ -76,7 +74,6 @@ class Look(NamedTuple):
     """What one look at a thread shows.
 
     Attributes:
-        calls: the number of each frame and the position of its instruction, the outermost first.
         in_python: whether it is at an instruction of `WITHIN_PYTHON`.
     """
 

@@ -41,12 +41,10 @@ class Place:
     """Where the main thread of a rank is.
 
     Attributes:
-        stack: its calls within the function of a run, as text, the innermost last.
         cpu_seconds: how long it has run so far; None where that is not known.
         waits: whether it waits for other ranks, a device or a disk, where it waits at all.
         rounds: what several looks at it have in common; "" if it does not go round in a loop,
             "sleeps" if it sleeps there, "runs" if not.
-        calls: of these looks, the outermost first.
         work_seconds: CPU time of the other threads of the process, except that which looks, and of
             processes that it has started.
         delay_seconds: for how long it has waited for a core so far.

@@ -182,7 +182,6 @@ def explain(error: BaseException, aborted: bool) -> Failure:
 
 
 def _broken_off(error: BaseException) -> bool:
-    """Whether an interrupt came while a broken connection already ended the function."""
     while (context := error.__context__) is not None:
         if _is_communication(context):
             return True

@@ -27,7 +27,6 @@ class HeldTensor:
     """What a rank holds of a tensor of the state.
 
     Attributes:
-        whole: shape of the whole tensor.
         is_written: whether this rank writes it, of all that hold the same.
     """
 
@@ -107,11 +106,7 @@ def optimizer_states_of(model: RankModel, update: MainGradUpdate) -> list[HeldTe
 
 
 def begin_optimizer_states(model: RankModel, update: MainGradUpdate, saved: set[str]) -> None:
-    """Make room for the states that a checkpoint has; torch makes them in the first step.
-
-    Args:
-        saved: names of tensors of the checkpoint.
-    """
+    """Make room for the states that a checkpoint has; torch makes them in the first step."""
     parts = {name.split("/", 1)[0] for name in saved} - {WEIGHTS, BUFFERS, RANDOM}
     # Only fused kernels count steps on the device.
     counts_on = rank_device() if update.optimizer.defaults.get("fused") else torch.device("cpu")

@@ -32,7 +32,6 @@ class RowCuts:
     """The range of rows of each rank of a gather group, in gather order.
 
     Attributes:
-        starts: first row of each rank within the gathered rows.
         position: index of this rank in the gather group.
     """
 
@@ -218,11 +217,7 @@ class ColocatedBridgeCommunicator(ReplicaCheck):
 
 
 class LoadedBatch:
-    """A batch that this rank has read, in which the modules have different samples.
-
-    Attributes:
-        batch: as read.
-    """
+    """A batch that this rank has read, in which the modules have different samples."""
 
     def __init__(
         self, plan: LayoutPlan, modules: Mapping[str, ModuleDataParallel], batch: Batch
@@ -284,10 +279,6 @@ class LoadedBatch:
         return name, *self._plan.topology[name]
 
     def _within(self, *modules: str) -> tuple[int, int]:
-        """Return the range of modules' samples within the batch.
-
-        Of several modules, the samples of one include those of the others.
-        """
         batches = [self._plan.batch.modules[module] for module in modules]
         assert self._read is not None, "this rank has read the batch"
         first = self._read[0]

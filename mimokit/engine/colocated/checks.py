@@ -92,7 +92,6 @@ class ReplicaCheck:
     """Compares what the tensor-parallel ranks of a module give to the next one.
 
     Attributes:
-        source: the module.
         checks: decides which calls compare; by default all do.
         comparisons: how many did, which are as many collectives of the tensor-parallel group.
 

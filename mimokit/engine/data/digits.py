@@ -40,7 +40,6 @@ class DigitSample(TypedDict):
 
     Attributes:
         images: [digits, 8, 8], float, 0 to 1.
-        answer: token ids, ending in the end token.
     """
 
     images: torch.Tensor
@@ -112,7 +111,6 @@ class DigitStrips(Dataset[DigitSample]):
         return SampleSizes({"images": self._length(index)[1]})
 
     def _length(self, index: int) -> tuple[np.random.Generator, int]:
-        """Return the generator that draws the rest of a strip, and its number of scans."""
         generator = np.random.default_rng((self.seed, self.split == "test", index))
         drawn = int(generator.integers(1, max(self.max_digits, 1) + 1))
         stated = None if self.frames is None else self.frames(*place_of(index))
@@ -144,11 +142,7 @@ def chance_of_exact_match(
 
 
 class DigitCollate:
-    """Makes token sequences of strips: image tokens, question, answer, padding.
-
-    Args:
-        image_token_ids: one for every path of the images to the language model.
-    """
+    """Makes token sequences of strips: image tokens, question, answer, padding."""
 
     def __init__(
         self, seq_length: int, image_token_ids: Sequence[int], tokens_per_image: int

@@ -63,7 +63,6 @@ class PlannedIndex(int):
     """The index of a sample with its place in a step, for data sets that depend on it.
 
     Attributes:
-        microbatch: within the optimizer step.
         sample: within the global micro-batch.
     """
 
@@ -98,7 +97,6 @@ class PlannedBatches(Sampler[list[int]]):
         taken: the range within the micro-batch that this rank reads.
         first: number of global micro-batches to skip, for a run that is continued.
         num_microbatches: of an optimizer step, for the places of the samples.
-        turn: (replica, replicas): step s takes the micro-batches of step s * replicas + replica.
 
     Raises:
         ValueError: the data set has no samples.

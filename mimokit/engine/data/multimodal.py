@@ -57,7 +57,6 @@ class EncoderInputs:
     """The inputs of one encoder.
 
     Attributes:
-        placeholders: token ids that its rows replace, one for every path to the language model.
         max_items: items of a sample that fit: at least one.
         item_tokens: tokens of an item that fit on a path; fewer than its most where the item may be
             smaller.
@@ -146,9 +145,6 @@ class MultimodalCollate:
 
     Rows that reach the language model on several paths have placeholders for each.
     The words of a text head become placeholders as well.
-
-    Args:
-        three_axes: give every token a position on three axes, rather than its place.
     """
 
     def __init__(

@@ -39,14 +39,11 @@ class Reconstruction:
     """Which images or recordings a decoder makes, and how its loss counts.
 
     Attributes:
-        decoder, encoder: names of the modules.
         before: encoders whose rows have the same placeholder and come first in a sample, and the
             rows of an item of each, where the batch does not say them.
-        token: that placeholder.
         geometry: of the largest item; each of its tokens is a row: a patch of an image, or frames
             of a recording.
         any_size: how the encoder cuts images of any size; None for others and for sound.
-        weight: of the loss of a row, the mean squared error of its numbers.
     """
 
     decoder: str

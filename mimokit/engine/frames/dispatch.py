@@ -34,11 +34,7 @@ class FrameDispatchError(RuntimeError):
 
 @dataclass(frozen=True)
 class FrameContext:
-    """What `output_dispatch` needs to know of `input_dispatch`.
-
-    Attributes:
-        trained: some rank needs gradients of what the encoder computes.
-    """
+    """What `output_dispatch` needs to know of `input_dispatch`."""
 
     routes: FrameRoutes
     rank: int
@@ -49,8 +45,6 @@ class FrameContext:
 
 @dataclass(frozen=True)
 class _Header:
-    """What every rank says of itself, in this order."""
-
     rows: int
     patches: int
     shape: int

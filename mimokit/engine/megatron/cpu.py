@@ -24,7 +24,6 @@ class _IdleStream:
         """Nothing to wait for."""
 
     def record_event(self) -> _IdleStream:
-        """Return what can be synchronized."""
         return self
 
     def synchronize(self) -> None:

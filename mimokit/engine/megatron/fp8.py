@@ -30,7 +30,6 @@ class Scaled:
     """A matrix of 8-bit numbers, [rows, columns].
 
     Attributes:
-        numbers: the matrix times its scale, rounded.
         unit: one over the scale, a single number in fp32.
     """
 

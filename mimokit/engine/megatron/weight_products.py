@@ -113,8 +113,6 @@ def _product(
 
     Args:
         given: the input of the layer; with sequence parallelism the slice of this rank.
-        group: whose slices are one sequence, with sequence parallelism.
-        gradient: of the output.
     """
     if group is not None:
         given = layers.gather_from_sequence_parallel_region(

@@ -30,7 +30,6 @@ class RowTransformer(Encoder):
     Args:
         table: rows of the table of learned positions, of which the first are used; 0: positions are
             rotary.
-        rotary: how heads turn with positions that are rotary.
         inputs: width of the rows, which a matrix brings to that of the layers; 0: it is the same.
     """
 

@@ -149,7 +149,6 @@ class SequenceAttention(MegatronModule):  # type: ignore[misc]
         """Return [samples or 1, 1, queries, keys], True where a query attends; None: everywhere.
 
         Args:
-            queries: their positions in a sequence.
             keys: likewise.
         """
         seen = None

@@ -31,7 +31,6 @@ class AudioTransformer(Encoder):
     Args:
         table: rows of the table of learned positions, of which the first are used; 0: positions are
             rotary.
-        rotary: how heads turn with positions that are rotary.
     """
 
     geometry: AudioGeometry

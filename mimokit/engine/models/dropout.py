@@ -59,12 +59,7 @@ def _joined(numbers: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
 
 
 class _Site:
-    """One place of a layer at which numbers are dropped.
-
-    Args:
-        seed: of module, layer and place.
-        probability: that a number is dropped.
-    """
+    """One place of a layer at which numbers are dropped."""
 
     def __init__(self, seed: str, probability: float) -> None:
         self._seed, self._probability = seed, probability
@@ -170,11 +165,7 @@ def _places(count: int, device: torch.device, first: int = 0) -> torch.Tensor:
 
 
 def set_dropout(layer: TransformerLayer, seed: int, groups: ProcessGroupCollection) -> None:
-    """Replace what drops in a layer of Megatron, where its configuration has a probability.
-
-    Args:
-        seed: of module and layer.
-    """
+    """Replace what drops in a layer of Megatron, where its configuration has a probability."""
     config: Any = layer.config
     causal = layer.self_attention.attn_mask_type == AttnMaskType.causal
     cut = SequenceCut(config, groups, causal)

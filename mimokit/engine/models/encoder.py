@@ -89,8 +89,6 @@ class Encoder(MegatronModule):  # type: ignore[misc]
     Attributes:
         shares_items: its replicas share their items, so each runs it for every batch, also without
             items; see `mimokit.engine.models.frame_parallel`.
-        shares_layers: its replicas gather the weights of layers together, so each runs all layers
-            for every batch.
         geometry: of its items, among them the `positions` of the largest.
         shared: how the replicas of its pipeline stage share items; None: they share none, or
             `forward` says how.
@@ -328,13 +326,10 @@ class EncoderKind:
     """The differences between kinds of encoders.
 
     Attributes:
-        name: the key of its inputs in a batch.
-        mask_type: the mask of attention within an item.
         parameters: architecture -> the arguments of its class that other kinds do not have.
         merged: architecture -> number of positions per token.
         sizes: name of the input with the size of each item, [items, …] int64, which is sent with
             the hidden states to all stages; None where all items have the same size.
-        size_shape: the shape of one item's size.
         sides: how many positions of a window are before a position, and after it, of how many are
             before it in Megatron's, which is causal; -1: the encoder numbers windows.
     """

@@ -295,7 +295,6 @@ class LayoutFreeRouter(TopKRouter):  # type: ignore[misc]
 
         Args:
             parts: the part of the tokens that a token is balanced in, [tokens] int64.
-            number: of these parts.
             scores: [tokens, experts].
             chosen: likewise, by the scores alone.
         """

@@ -49,7 +49,6 @@ class Vocabulary:
     """A vocabulary that is padded until tensor parallelism divides it.
 
     Attributes:
-        multiple: the embedding has a multiple of this times the tensor-parallel ranks as rows.
         initial_seed: the tables are drawn from seeds that follow those of the layers, so that they
             do not depend on the padding, whose rows are zero.
     """
@@ -275,7 +274,6 @@ class LanguageOutput(NamedTuple):
     """What a stage of a language model computes.
 
     Attributes:
-        tensor: what Megatron's class returns: hidden states for the next stage, or logits.
         hidden: the output of the layers on this rank, [tokens of this rank, samples, hidden].
         further: logits of tokens further on, one for each layer that predicts them.
     """

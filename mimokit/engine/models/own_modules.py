@@ -87,11 +87,7 @@ def built_by_user(build: ModuleBuild, groups: ProcessGroupCollection) -> torch.n
 
 
 class OwnEncoder(Encoder):
-    """The user's encoder on a rank that has all of it.
-
-    Args:
-        build: its builder draws as much as it likes: the projector is drawn from a later seed.
-    """
+    """The user's encoder on a rank that has all of it."""
 
     runs_whole = True
 
@@ -223,7 +219,6 @@ def blank_item(tensors: Mapping[str, Any], merge_size: int, dtype: torch.dtype) 
 
     Args:
         tensors: the inputs of any number of items; other entries stay unchanged.
-        merge_size: of images of any size.
         dtype: of inputs that are not integers.
     """
     patches = merge_size**2 if GRID in tensors else 1

@@ -31,9 +31,6 @@ def projector_spec(build: ModuleBuild, features: int) -> ModuleSpec:
 
     Two matrices are Megatron's `MLP`, other numbers and those behind a norm a `ProjectorStack`. Of
     several receivers each has one.
-
-    Args:
-        features: of a row of the encoder's output, of one layer.
     """
     stated = build.architecture.projector or ProjectorArchitecture()
     width = stated.norm_size or build.architecture.hidden_size
@@ -88,13 +85,7 @@ def _matrices(
 
 
 class ProjectorOfParts(MultimodalProjector):  # type: ignore[misc]
-    """Megatron's projector, others for inner layers, and others for further receivers of its rows.
-
-    Args:
-        inner: arguments of those of inner layers, whose outputs a row has behind the last's.
-        copies: their number.
-        others: arguments of those for the receivers behind the first.
-    """
+    """Megatron's projector, and others for inner layers and for further receivers of its rows."""
 
     def __init__(
         self,
@@ -151,7 +142,6 @@ class ProjectorStack(MegatronModule):  # type: ignore[misc]
     outputs of a last one that has no partner.
 
     Attributes:
-        inside: widths between the matrices.
         piece: width of the norm in front; a row is cut into pieces of that width, and each is
             normalized. None: nothing is normalized.
     """

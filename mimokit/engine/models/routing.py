@@ -193,7 +193,6 @@ class LayerRouting:
         Args:
             other: the experts of which they differ, [tokens, experts].
             apart: how far the score of each is from the border of a choice.
-            choices: that were compared.
         """
         differ, worst = other.any(1), (apart * other).amax(1)
         near = worst <= self._of_rank.near

@@ -32,7 +32,6 @@ class TextTransformer(Encoder):
         vocab_size: rows of the embedding, which is replicated over tensor-parallel ranks.
         table: rows of the table of learned positions, of which the first are used; 0: positions are
             rotary.
-        rotary: how heads turn with positions that are rotary.
     """
 
     def __init__(

@@ -55,13 +55,7 @@ class _LayerBehind(SeededTransformerLayer):
 
 @dataclass(frozen=True)
 class TokenPrediction:
-    """The layers that predict tokens further on.
-
-    Attributes:
-        layer: the transformer layer in each.
-        weight: of the mean of their losses.
-        initial_seed: of what is outside of the transformer layers.
-    """
+    """The layers that predict tokens further on."""
 
     layers: int
     layer: ModuleSpec
@@ -125,11 +119,7 @@ class FurtherTokens:
 
 
 def copied_embedding(model: GPTModel, words: int) -> LanguageModelEmbedding:
-    """Return the last stage's copy of the embedding, zero so far; a tied one is there already.
-
-    Args:
-        words: rows of the table, with padding.
-    """
+    """Return the last stage's copy of the embedding, zero so far; a tied one is there already."""
     groups, length = model.pg_collection, model.max_sequence_length
     embedding = LanguageModelEmbedding(
         model.config, words, length, "none", scatter_to_sequence_parallel=False, tp_group=groups.tp
@@ -153,7 +143,6 @@ def logits_further(
 
     Args:
         hidden_states: of the model, [tokens of this rank, samples, hidden].
-        given: what layers take besides: attention_mask, rotary_pos_emb and packed_seq_params.
     """
 
     def embedding(input_ids: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:

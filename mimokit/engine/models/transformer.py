@@ -111,7 +111,6 @@ class StagePart:
     """The part of a module on a pipeline stage.
 
     Attributes:
-        first: it includes the embedding.
         last: it includes the parts after the layers.
         chunk: of those on the rank that have several; None: it is the only one.
     """
@@ -307,9 +306,6 @@ def _core_attention(execution: ModuleExecution, mask_type: AttnMaskType, own: bo
     """Return the class of attention over sequences that ranks share, or that lie in a row.
 
     Transformer Engine's has kernels for half precision, without masks of padding.
-
-    Args:
-        own: it has a window, or drops what Transformer Engine would draw itself.
     """
     fused = transformer_engine_attention()
     unmasked = mask_type in (AttnMaskType.causal, AttnMaskType.no_mask)
@@ -323,11 +319,7 @@ def block_submodules(
     groups: ProcessGroupCollection,
     chunk: int | None = None,
 ) -> TransformerBlockSubmodules:
-    """Return the layers of a stage and their final norm, for Megatron's `TransformerBlock`.
-
-    Args:
-        chunk: of an interleaved pipeline.
-    """
+    """Return the layers of a stage and their final norm, for Megatron's `TransformerBlock`."""
     start, stop = _span_of_chunk(config, layer_spec.params["further"], groups.pp.rank(), chunk)
     specs = [layer_spec] * (stop - start)
     return TransformerBlockSubmodules(layer_specs=specs, layer_norm=SliceNorm)
@@ -439,7 +431,6 @@ class ModuleBuild:
     Attributes:
         joined: the network with which it exchanges rows, in whose width they are: of the module
             that an encoder feeds, the first of several, or of the language model.
-        others: those of the other modules that an encoder feeds.
         seed: of the module, see `SeededTransformerLayer`.
         fused_attention: attention keeps no scores.
     """

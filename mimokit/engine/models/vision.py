@@ -42,9 +42,6 @@ class VisionTransformer(Encoder):
         class_token: put one before the patches; other extra positions are registers.
         table: rows of the table of learned positions, of which the first are used; 0: positions are
             rotary.
-        interpolated: the table is a square that is interpolated to the rows and columns of an
-            image, and there are rotary positions besides.
-        rotary: how heads turn with positions that are rotary.
         window: patches along a side of the squares inside which patches attend, in layers with a
             window; 0: none. Class token and registers attend to all, and all to them.
     """

@@ -114,11 +114,7 @@ def load_weights(
 def numbered_stages(
     module: torch.nn.Module, planner: WeightPlanner, groups: ProcessGroupCollection
 ) -> Iterator[tuple[int, torch.nn.Module]]:
-    """Yield the stages of a module on this rank, each with the number of its place in a plan.
-
-    Args:
-        planner: has a pipeline of as many stages as the module, chunks included.
-    """
+    """Yield the stages of a module on this rank, each with the number of its place in a plan."""
     for chunk, part in enumerate(chunks_of(module)):
         stage = groups.pp.rank() + chunk * groups.pp.size()
         yield planner.grid.rank(tp=groups.tp.rank(), pp=stage), part

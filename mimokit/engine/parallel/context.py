@@ -34,8 +34,6 @@ class KeySpan:
         queries: [start, stop) among the positions of the rank.
         keys: [start, stop) in the row. If attention is causal, the last key is that of the last
             query.
-        sequence: of the row, whose keys these are.
-        position: of the first query in its sequence.
     """
 
     queries: tuple[int, int]

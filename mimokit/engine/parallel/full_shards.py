@@ -45,9 +45,6 @@ class RowShard(StateShard):
 class ShardedLayers:
     """The layers of a module that `fully_shard` has sharded.
 
-    Attributes:
-        gathered: addresses of the weights of the layer that computes forward.
-
     Args:
         module: the wrapped module, which reduces no gradients of the parts.
         parts: what is sharded, see `sharded_parts`.
@@ -146,9 +143,6 @@ class ShardedPart:
     """A layer without its experts, or the experts of one: their weights have other replicas.
 
     An encoder of the user's without layers of Megatron is one layer.
-
-    Attributes:
-        group: ranks with equal weights.
     """
 
     module: torch.nn.Module

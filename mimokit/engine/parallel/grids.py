@@ -44,7 +44,6 @@ class GroupSharingGrid(HyperCommGrid):  # type: ignore[misc]
     between any two of its ranks.
 
     Args:
-        ranks: shape, dimensions and first rank of the grid.
         groups: the groups that exist already, by their ranks; takes those that are made.
     """
 
@@ -98,9 +97,6 @@ def create_instance_groups(
 
     Collective. Neighbours share an instance, as Megatron has it, so that ranks with the same place
     in each instance are the same ones for experts as for all else.
-
-    Args:
-        instances: replicas of the shards, more than one.
 
     Returns:
         Field of Megatron's `ProcessGroupCollection` -> the group of this rank.

@@ -13,12 +13,7 @@ GROWTH, BACKOFF, GROWTH_INTERVAL = 2.0, 0.5, 1000
 
 
 class LossScale:
-    """A scale that halves where gradients overflow and doubles after many steps without.
-
-    Attributes:
-        value: of the next step.
-        skipped: steps that were left out because their gradients overflowed.
-    """
+    """A scale that halves where gradients overflow and doubles after many steps without."""
 
     def __init__(self, initial: float) -> None:
         self.value = initial

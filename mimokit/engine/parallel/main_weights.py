@@ -31,7 +31,6 @@ class StateShard:
 
     Attributes:
         group: ranks with the other entries; a parameter may have several such groups.
-        module: reference to the wrapped module of the parameter, whose ranks gather its weights.
     """
 
     start: int

@@ -21,8 +21,6 @@ def bounds_of(lengths: Sequence[int]) -> torch.Tensor:
 
 
 class _OneRank:
-    """In place of a process group."""
-
     def size(self) -> int:
         return 1
 

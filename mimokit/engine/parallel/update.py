@@ -118,7 +118,6 @@ class Update(Protocol):
 
     Attributes:
         loss_scale: in fp16; None: losses are not scaled.
-        optimizer: what steps the weights.
         peers: this rank in other replicas of the layout; None: there is one replica.
 
     The loop calls once per step, in this order: `zero`, forward and backward of all micro-batches,

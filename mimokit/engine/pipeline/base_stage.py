@@ -59,7 +59,6 @@ class StageInput:
         batch: the batch that this rank read; None on a stage that reads no data.
         received: edge -> what came over it; its tensor is a leaf whose gradient is sent back.
         step: optimizer steps before this one; None where no schedule runs the stage.
-        microbatch: of the step.
     """
 
     batch: Batch | None
@@ -88,7 +87,6 @@ class FurtherLoss:
     """The loss of tokens further on, of all layers that predict them, or that of an image decoder.
 
     Attributes:
-        weighted: what is added to the sum of losses for the backward pass.
         loss_sum: sum over unmasked tokens, or over rows of pixels.
         num_tokens: number of these.
     """

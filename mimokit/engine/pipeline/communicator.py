@@ -160,7 +160,6 @@ class MultiModulePipelineCommunicator:
         return Tag(direction, edge.index, microbatch, self.pipeline.slots.edges[edge.index].start)
 
     def _all_routes(self) -> dict[tuple[int, int], RouteCommunicator]:
-        """Create the communicators of all bridges, in the plan's order, on every rank."""
         batch = self._plan.batch.modules
         routes = {}
         for bridge in self._plan.disjoint_bridges:

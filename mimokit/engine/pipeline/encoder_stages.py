@@ -242,7 +242,6 @@ def _joined(parts: Sequence[torch.Tensor], counts: Sequence[Sequence[int]]) -> t
 
     Args:
         parts: by encoder, [of all samples, …].
-        counts: by encoder: of every sample.
     """
     split = [torch.split(part, list(own)) for part, own in zip(parts, counts, strict=True)]
     return torch.cat([own for of_sample in zip(*split, strict=True) for own in of_sample])

@@ -128,13 +128,7 @@ def _laid(packed: Packed, row: SampleRow) -> Packed:
 
 @dataclass(frozen=True)
 class Branch:
-    """What the language model receives over an edge of the stage graph.
-
-    Attributes:
-        modality: whose rows come.
-        with_grids: images differ in size, and their grids come with the rows.
-        inner_layers: whose outputs the rows have behind those of the last.
-    """
+    """What the language model receives over an edge of the stage graph."""
 
     modality: str
     with_grids: bool
@@ -152,7 +146,6 @@ class LanguageTask:
             not come: then the batch has such positions, if there are any.
         in_row: the samples of a micro-batch are in a row, without padding.
         with_lengths: each stage knows how long samples are without padding; always so in a row.
-        feeds: other modules receive the hidden states.
         feeds_rows: modules behind take no padding.
     """
 
@@ -316,7 +309,6 @@ class DecoderStage(_LogitsStage):
     Samples are padded until its ranks can share them evenly.
 
     Args:
-        input_size: width of the rows of the language model.
         in_row: samples are computed in a row, without padding.
     """
 
@@ -346,7 +338,6 @@ class DecoderStage(_LogitsStage):
         return Pass(lengths, self._row_of(lengths))
 
     def _forward_row(self, received: Ragged, row: SampleRow) -> StageOutput:
-        """Do the same with samples in a row, of whose tokens all count."""
         lengths, hidden = samples_of(received), received.tensor
         if self.first:
             laid = row.lengthened(self._rows(hidden), lengths)[:, None]

@@ -96,11 +96,7 @@ class SeenMessage:
 
 
 class Arriving:
-    """A message that is being received: first its header, then its tensors.
-
-    Args:
-        ahead: number of integers that are sent with the header.
-    """
+    """A message that is being received: first its header, then its tensors."""
 
     def __init__(self, mailbox: Mailbox, rank: int, tag: Tag, ahead: int) -> None:
         self._mailbox, self._rank, self._tag = mailbox, rank, tag
@@ -157,7 +153,6 @@ class Mailbox:
 
     Attributes:
         listeners: called with every message: before it is sent, or after it has arrived.
-        device: of the tensors that are received, but for headers and numbers for Python.
         noted: for debugging: a list that collects ("sent" or "received", other rank, tag) of every
             tensor; None collects nothing.
         times: of the wait for peers: until a header has arrived, and until sent messages are taken.

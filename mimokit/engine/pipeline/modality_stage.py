@@ -43,10 +43,8 @@ class OwnModality:
     """What mimokit knows of a modality of the user's.
 
     Attributes:
-        width: of the module that it feeds.
         tokens_per_item: that an item becomes.
         no_items: returns the inputs of 0 items of its encoders.
-        merge_size: of images of any size.
         grids: returns the grids in tokens of so many items of a batch's inputs, which are sent with
             the rows; None: they are not.
     """
@@ -115,11 +113,7 @@ class ModalityStage(ModuleStage):
 
 
 def token_grids_of(network: ModuleArchitecture, inputs: Batch, items: int) -> torch.Tensor:
-    """Return the grids in tokens of the items that a modality of the user's encodes: [items, 3].
-
-    Args:
-        inputs: of the modality in a batch.
-    """
+    """Return the grids in tokens of the items that a modality of the user's encodes: [items, 3]."""
     grids = [tensors[GRID] for name, tensors in inputs.items() if name != ITEMS and GRID in tensors]
     if grids:
         return token_grids(grids[0], image_geometry(network))

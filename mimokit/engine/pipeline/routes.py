@@ -57,7 +57,6 @@ class _KeptMessage:
     pieces: Sequence[torch.Tensor]
 
     def described(self) -> list[torch.Tensor]:
-        """Return tensors on "meta" with the types and shapes to take."""
         return [torch.empty_like(piece, device="meta") for piece in self.pieces]
 
     def take(self, places: Sequence[torch.Tensor]) -> None:

@@ -70,9 +70,6 @@ class InputWatch:
 
     Attributes:
         microbatch: that is computed; None outside of forward steps.
-
-    Args:
-        note: takes a piece and its rows.
     """
 
     def __init__(self, state: TrainingState, note: Note) -> None:

@@ -159,7 +159,6 @@ class _BridgeWatch:
         self._bridge = bridge
 
     def __call__(self, embeddings: torch.Tensor, rows: Sequence[int], result: torch.Tensor) -> None:
-        """Record the forward crossing, and register for the backward one."""
         code = calling_line(*_HIDDEN)
         self._note(embeddings, result, rows, backward=False, code=code)
         if self._bridge.plan.direction == "equal" or not embeddings.requires_grad:
@@ -215,14 +214,6 @@ class _BridgeWatch:
 
 
 class _BridgeEnd:
-    """What one end of a bridge holds.
-
-    Args:
-        rows: of all samples that it holds.
-        samples: these samples.
-        rows_per_sample: from sample `base` on.
-    """
-
     def __init__(
         self, rows: torch.Tensor, samples: range, rows_per_sample: Sequence[int], base: int
     ) -> None:

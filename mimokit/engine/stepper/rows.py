@@ -19,9 +19,7 @@ class CrossingRows:
     """The rows of a piece.
 
     Attributes:
-        own: what was sent, or what came.
         held: of a sender, the tensor from which they are to be cut; None: not known.
-        first: their first row in that tensor, as planned.
     """
 
     own: torch.Tensor
@@ -31,11 +29,7 @@ class CrossingRows:
 
 @dataclass
 class KeptRows:
-    """The rows of the last ticks, by piece.
-
-    Attributes:
-        keep: the number of ticks.
-    """
+    """The rows of the last ticks, by piece."""
 
     keep: int
     _ticks: dict[int, Mapping[tuple[Crossing, bool], CrossingRows]] = field(default_factory=dict)

@@ -92,11 +92,7 @@ MOST_LINES = 12
 
 
 def code_to_come(schedule: StepGenerator[Any], step: Step | None) -> str:
-    """Return the code that a suspended schedule runs next: "file:number" and lines to the yield.
-
-    Args:
-        step: the step that it yielded last.
-    """
+    """Return the code that a suspended schedule runs next: "file:number" and lines to the yield."""
     if step is not None and step.function is not None:
         code = inspect.unwrap(step.function).__code__
         return _block(code, code.co_firstlineno)

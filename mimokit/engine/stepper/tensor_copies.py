@@ -38,11 +38,7 @@ class KeptTensor:
 
 
 class KeptTensors:
-    """The tensors of the last ticks.
-
-    Args:
-        keep: the number of ticks.
-    """
+    """The tensors of the last ticks."""
 
     def __init__(self, keep: int) -> None:
         self._keep = keep

@@ -16,8 +16,6 @@ from mimokit.planning.types import LayoutPlan
 
 @dataclass(frozen=True)
 class _ModuleFlops:
-    """Operations of a pass per token that a module makes: over all ranks, and of this rank."""
-
     per_token: float
     on_rank: float
 
@@ -55,7 +53,6 @@ class StepFlops:
 
 
 def _item(config: ExperimentConfig, name: str) -> tuple[int, int]:
-    """Return (positions, tokens) of one image, recording, text, or sample of the language model."""
     if name == config.model.llm_module_name:
         return config.data.seq_length, config.data.seq_length
     geometry = geometry_of(config.model.get_architecture(name))
@@ -63,7 +60,6 @@ def _item(config: ExperimentConfig, name: str) -> tuple[int, int]:
 
 
 def _on_rank(module: Module, flops: ForwardFlops, plan: LayoutPlan, rank: int) -> float:
-    """Return the operations of a rank's share of a pass."""
     ranks = plan.modules[module.name]
     if rank not in ranks.ranks:
         return 0.0

@@ -116,7 +116,6 @@ class StepResult:
         grad_norm: norm over all modules, before clipping.
         module_tokens: module -> number of tokens it computed.
         expert_loads: module -> load of its experts, [layers, experts]; see `ExpertLoads`.
-        stop: some rank was asked to stop.
     """
 
     loss: float
@@ -242,7 +241,6 @@ def training_step(state: TrainingState, stop: bool = False) -> StepGenerator[Ste
 def _reduce(
     state: TrainingState, losses: list[MicrobatchLoss], norm: float, stop: bool
 ) -> StepResult:
-    """Sum the results of all ranks in one all-reduce over the world, each sample once."""
     model, arrivals = state.model, state.arrivals
     names = list(model.plan.modules)
     of_experts = state.expert_loads.to_sum()

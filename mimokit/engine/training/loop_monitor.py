@@ -59,11 +59,7 @@ def further_columns(plan: LayoutPlan) -> dict[str, str]:
 
 
 def further_losses(columns: Collection[str], counts: Sequence[float]) -> dict[str, float]:
-    """Return column -> mean of further losses; none where a module has none.
-
-    Args:
-        counts: sum and number of each.
-    """
+    """Return column -> mean of further losses; none where a module has none."""
     each = zip(columns, counts[::2], counts[1::2], strict=True)
     return {column: loss_sum / number for column, loss_sum, number in each if number}
 

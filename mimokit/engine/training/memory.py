@@ -36,13 +36,7 @@ _STATM_BYTES = 256
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """Memory in bytes.
-
-    Attributes:
-        allocated: in use.
-        reserved: taken from the device or the system.
-        peak: most that was in use since the step began.
-    """
+    """Memory in bytes."""
 
     allocated: int
     reserved: int

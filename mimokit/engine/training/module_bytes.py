@@ -156,7 +156,6 @@ def telling_what_is_held(when: str, held: Callable[[], Held]) -> Iterator[None]:
     """Have a failed allocation in this block raise `OutOfMemory`.
 
     Args:
-        when: the allocation failed, as the end of a sentence.
         held: returns what the rank holds, and what was kept for backward passes at most so far.
     """
     try:

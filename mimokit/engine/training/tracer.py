@@ -204,7 +204,6 @@ def _on_one_host() -> bool:
 
 
 def _host() -> str:
-    """Return what the processes with this process's monotonic clock have in common."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text()
         return boot + os.readlink("/proc/self/ns/time")

@@ -99,7 +99,6 @@ class SharedRanksModel(MimoModelOnRank):
     Attributes:
         module_tokens: module -> number of tokens that the last call computed on this rank.
         checks: of the bridges; by default every call checks.
-        place: step and micro-batch of the schedule that calls it.
     """
 
     def __init__(self, laid_out: RankModel) -> None:
@@ -212,7 +211,6 @@ class StageModel(MimoModelOnRank):
 
     Attributes:
         received: what the stages before it sent, of the current micro-batch.
-        calls: how often it was called for the current micro-batch.
         computed: what the last call gave; None before the first.
     """
 

@@ -201,7 +201,6 @@ def _gradient_scales(expected: OracleStep, module: str, in_fp32: bool) -> dict[s
 
 
 def _weight_scales(expected: OracleStep, module: str, in_fp32: bool) -> dict[str, float]:
-    """Return the same for weights. In fewer bits it is what the updates so far have changed."""
     if in_fp32:
         return _scales(_largest(expected.weights[module]), FLOOR)
     return _scales(expected.moved[module], FLOOR_OF_NOISE)

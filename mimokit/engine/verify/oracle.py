@@ -269,7 +269,6 @@ class OneProcess:
         return loss_sum / self.tokens
 
     def _add_gradients(self) -> None:
-        """Add the gradients of weights of fewer bits to those of their copies."""
         for parameter, copy in self._copies.items():
             if parameter.grad is not None:
                 gradient = parameter.grad.float()

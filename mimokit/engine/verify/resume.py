@@ -55,7 +55,6 @@ class StateRecord:
         shards: (part, module, parameter) -> what the rank holds; part is a state or `WEIGHT`.
         counts: (state, module, parameter) -> a number, such as the steps that Adam has counted.
         rounded: parameters that are not their main weights, rounded.
-        progress: steps of the learning rate, and the loss scale.
         random: random state -> digest; of a module with its tensor parallel rank.
     """
 
@@ -73,7 +72,6 @@ class RankRecord:
     Attributes:
         saved: the state when it was saved, or after it was loaded.
         ended: the state after the last step.
-        losses: of the steps between them.
         samples: by step, the indices that the data set was asked for; of the run that was saved
             also those of the steps before.
     """

@@ -25,11 +25,9 @@ class OracleStep:
         epsilon: what the optimizer adds to what it divides by. It is that of the run times the
             largest norm of clipped gradients so far, if that is above 1: a rounding error of the
             gradients is divided by no less than the same share of them in every run.
-        reached: modules that computed something.
         loss_scale: what a layout in fp16 multiplies its losses by: no gradient overflows then.
         moved: module -> parameter -> largest change of an entry since the start.
         choices: of experts, in fewer bits than fp32: of these, or what was taken from them.
-        rerouted: how those of this run would have differed from what it took.
     """
 
     loss: float

@@ -17,8 +17,6 @@ class Array:
 
     Attributes:
         samples: of every row.
-        rows: place of every row in its sample.
-        columns: place of every column in the whole tensor.
     """
 
     samples: Integers

@@ -28,7 +28,6 @@ def kind_of(
     """Return a sentence's end about a tensor that differs; empty if it has no pattern.
 
     Args:
-        sizes: parallel sizes and the number of micro-batches, by their names.
         stale: a weight as it was before the update; what is told is how its change differs.
         within: share of the largest entry by which an entry may miss a pattern.
         of_samples: its rows are those of samples.

@@ -42,7 +42,6 @@ class Measured:
 
     Attributes:
         samples: those that differ by more than is allowed; those of a parameter are empty.
-        ranks: that hold what differs.
         missing: no rank has it, or not all of it.
         spread: its largest difference between one process and the same from rounded weights.
         by_rank: rank that has some of it -> the largest difference of the whole if that rank's

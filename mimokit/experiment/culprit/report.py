@@ -46,7 +46,6 @@ class Divergence:
         microbatch: 0-based; None for what is of a whole step.
         kind: what the tensor is instead, if that has a pattern.
         code: file and line of what computes it, if known.
-        arrays: the right tensor, and the parts of the ranks.
     """
 
     found: Measured

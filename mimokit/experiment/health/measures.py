@@ -145,7 +145,6 @@ def _spreads(ranks: Sequence[RankMeasures], plan: LayoutPlan) -> Iterator[Spread
 
 
 def _all_reduce(steps: Iterable[StepSample], together: int) -> float | None:
-    """Return the longest median of the replicas of a layout, of `together` ranks each."""
     if together == 1:
         return None
     by_iteration: dict[tuple[int, int], list[float]] = defaultdict(list)

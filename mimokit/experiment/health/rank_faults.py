@@ -38,7 +38,6 @@ def rank_differences(
 
     Args:
         digests: rank -> tensor -> digest of its bits, ranks ascending.
-        together: neighbours that form a group, such as a replica of the layout.
     """
     first: dict[tuple[int, str], int] = {}
     for rank, of_rank in digests.items():
@@ -83,10 +82,6 @@ def rank_faults(
 
 
 def _of_generators(ranks: Sequence[HealthSample], plan: LayoutPlan) -> Iterator[str]:
-    """Yield tensor parallel ranks whose generators have different states.
-
-    Ranks with other stages have drawn other weights from them.
-    """
     layout, seen = plan.of_replica(0), set()
     for _, sample, first in _pairs(ranks, plan, lambda module: module.groups("tp")):
         pair = first.rank, sample.rank

@@ -141,7 +141,6 @@ def probe_folder(directory: str | os.PathLike[str]) -> None:
 
 
 def _probe(path: Path) -> None:
-    """Write and remove a file, with content: a full disk takes empty ones."""
     probe = path / f".probe.{os.getpid()}"
     probe.unlink(missing_ok=True)
     try:

@@ -148,11 +148,7 @@ class TensorBoardLogger(_ScalarLogger):
 
 
 class WandbLogger(_ScalarLogger):
-    """Logs to Weights & Biases; its environment variables (WANDB_MODE, WANDB_PROJECT, …) apply.
-
-    Args:
-        project: of the run, in place of WANDB_PROJECT.
-    """
+    """Logs to Weights & Biases; its environment variables (WANDB_MODE, WANDB_PROJECT, …) apply."""
 
     package = "wandb"
 

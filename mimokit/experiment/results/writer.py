@@ -233,7 +233,6 @@ class RunWriter:
         write_json(self.directory / RunFile.INFO, content)
 
     def _digests(self) -> dict[str, str]:
-        """Return the digest of the table that a resumed sweep reads."""
         table = self.directory / RunFile.METRICS
         return {RunFile.METRICS: digest_of_file(table)} if table.is_file() else {}
 

@@ -29,10 +29,6 @@ class TransferFinding:
     Attributes:
         rank: that took it; if it was sent, that gave it.
         module: of which it took, or gave, it.
-        what: "output of 'images'", "gradient of 'images'" or "input of 'images'".
-        how: what came instead, as a sentence's end.
-        right, came: the rows that should have come, and those that did.
-        wrong: the crossings that differ.
     """
 
     rank: int
@@ -57,8 +53,6 @@ class TransferFinding:
 
 @dataclass(frozen=True)
 class _Transfer:
-    """What belongs together: all that a rank takes or gives of a kind."""
-
     rank: int
     sent: bool
     source: str
@@ -94,12 +88,7 @@ def alike(findings: Sequence[TransferFinding]) -> list[tuple[list[int], Transfer
 def findings_of(
     differences: Sequence[PlanDifference], pieces: Sequence[SeenCrossing], ask: AskRows
 ) -> tuple[tuple[PlanDifference, ...], tuple[TransferFinding, ...]]:
-    """Return the differences of a step with what came instead, and all that was found.
-
-    Args:
-        pieces: that ranks saw in the step.
-        ask: for the rows of pieces.
-    """
+    """Return the differences of a step with what came instead, and all that was found."""
     wrong: dict[_Transfer, list[Crossing]] = {}
     for difference in differences:
         key = _Transfer.of(difference.crossing, difference.sent)

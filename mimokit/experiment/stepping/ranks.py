@@ -21,9 +21,6 @@ class RankSessions:
 
     Attributes:
         ended: why they can be asked nothing more, None while they can.
-
-    Args:
-        opening: what a session is opened with: plan, config, keep, code.
     """
 
     def __init__(self, cluster: EngineCluster, world_size: int, opening: tuple[Any, ...]) -> None:

@@ -24,9 +24,6 @@ class RowSource:
 
     Attributes:
         rows: all rows from which the right ones are cut, [rows, …].
-        first: the first right one of them.
-        unit: what a row is.
-        offset: number of the first row of all, in words.
     """
 
     rows: Floats

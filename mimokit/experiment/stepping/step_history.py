@@ -58,11 +58,7 @@ class StepWanted:
 
 
 class StepMoves(ABC):
-    """The steps that were done, and which of them is looked at.
-
-    Attributes:
-        clock: the ticks of an iteration.
-    """
+    """The steps that were done, and which of them is looked at."""
 
     plan: LayoutPlan
     clock: tuple[Tick, ...]

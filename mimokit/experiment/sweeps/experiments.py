@@ -141,12 +141,7 @@ def collect(experiments: Experiments) -> tuple[Experiment, ...]:
 
 
 def choose(experiments: Iterable[Experiment], engines: int) -> tuple[Experiment, ...]:
-    """Finalize the experiments for a cluster; reject those that it cannot run.
-
-    Args:
-        engines: the engines of the cluster. A data_parallel that is left out is worked out for
-            all of them.
-    """
+    """Finalize the experiments for a cluster; reject those that it cannot run."""
     return tuple(_chosen(experiment, engines) for experiment in experiments)
 
 

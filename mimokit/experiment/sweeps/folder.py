@@ -168,8 +168,6 @@ def read_sweep(root: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 class _Recorded(BaseModel):
-    """An experiment in sweep.json: what is read of it."""
-
     model_config = ConfigDict(strict=True)
 
     name: str

@@ -36,7 +36,6 @@ class Difference:
     """A tensor that both have.
 
     Attributes:
-        difference: of the copy of a rank that differs most.
         ranks: that hold what differs; empty for one process.
         spread: by how much it differs between roundings of the weights, at most; None: not known.
         in_first: copies of the first recording differ from each other, and `ranks` are its own.
@@ -66,8 +65,6 @@ class RecordingComparison(Report):
         compared: every tensor that both have, in the order of execution.
         untold: those of which neither names, marks nor shapes tell how ranks share them.
         unlike: those that only the first has, and those that only the second has.
-        reshaped: those that have another shape in the second, with both shapes.
-        notes: sentences about what makes the two differ besides, such as their seeds.
     """
 
     names: tuple[str, str]
@@ -325,7 +322,6 @@ class _Judgement:
 
     Attributes:
         floor: root mean square against which it is measured at least.
-        names_ranks: the second recording has several.
         uncounted: of each entry, the difference that is not counted.
     """
 

@@ -53,8 +53,6 @@ class Recorded:
 
     Attributes:
         parts: tensor -> its parts, of each rank that has one.
-        seed: of torch, on the first rank.
-        drops: modules that dropped activations.
     """
 
     parts: dict[Key, list[RecordedPart]]

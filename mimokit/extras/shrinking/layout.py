@@ -212,11 +212,7 @@ def _layers(
     new: ModuleParallelismConfig,
     added: int,
 ) -> int:
-    """Return how many layers give each chunk as few as there can be; ends may count as layers.
-
-    Args:
-        added: inner layers of an encoder whose rows the first chunk adds.
-    """
+    """Return how many layers give each chunk as few as there can be; ends may count as layers."""
     chunks, smaller = (
         sizes.pipeline_parallel * (getattr(sizes, CHUNKS) or 1) for sizes in (old, new)
     )

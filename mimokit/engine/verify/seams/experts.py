@@ -33,7 +33,6 @@ class MixtureHooks:
     """Records one mixture of experts.
 
     Attributes:
-        operation: its name in the whole module.
         now: returns the places of the tokens that the layer has at the moment; None: not known.
         all_visits: places of the tokens at all experts of this rank, in the order of the experts.
         visits: likewise, of each expert.

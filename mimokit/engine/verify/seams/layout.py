@@ -96,7 +96,6 @@ class _Parameters:
             self.tensors(SeamPhase.WEIGHT, weight_value)
 
     def _accumulated(self) -> None:
-        """Record this rank's summands, unless a backward pass has added them up already."""
         for name, wrapped in self.state.model.modules().items():
             execution = self.state.model.plan.executions[name]
             if execution.overlap_reduction:

@@ -129,7 +129,6 @@ def _with_rows(
 def _twice(
     recorder: Recorder, name: str, rows: torch.Tensor, samples: Sequence[int], counts: list[int]
 ) -> None:
-    """Record rows that leave a module and arrive at another: the same tensor here."""
     for operation in (ROWS, BRIDGE):
         recorder.rows(name, operation, SeamPhase.FORWARD, rows, samples, counts)
     for operation in (ROWS, BRIDGE):

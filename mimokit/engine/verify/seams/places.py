@@ -110,11 +110,7 @@ def _positions(lengths: tuple[int, ...], context: int, rank: int, causal: bool) 
 
 @lru_cache(maxsize=64)
 def _places(batch: tuple[tuple[int, int], ...], held: tuple[int, ...], positions: int) -> RowPlaces:
-    """Return the places of [positions of a context-parallel rank, columns of the batch].
-
-    Args:
-        held: positions of an item, some of them its padding.
-    """
+    """Return the places of [positions of a context-parallel rank, columns of the batch]."""
     samples, items = np.array(batch, np.int64).reshape(-1, 2).T
     own = np.array(held, np.int64)
     rows = np.where(own[:, None] < positions, own[:, None] + ITEM * items[None], -1)

@@ -30,7 +30,6 @@ class Recorder:
     Attributes:
         step: the optimizer steps before this one.
         lengths: sample of this step -> its tokens without padding, as in `Recording`.
-        recording: what was recorded so far.
 
     Args:
         wholes: seams of which tensors are kept, too.
@@ -176,7 +175,6 @@ def _matrix(
 
     Args:
         places: of its entries in the flat whole tensor; negative: padding.
-        whole: shape of the whole tensor. One with a single dimension is a row.
     """
     if len(whole) < 2 or not places.size:
         row = all_in_one(1)

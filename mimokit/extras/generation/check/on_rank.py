@@ -33,11 +33,7 @@ def parts_on_rank(
     dtype: str,
     change: ChangeShard | None = None,
 ) -> Parts:
-    """Return what the parts of the network make; the logits are those of this rank. Collective.
-
-    Args:
-        dtype: torch's name of that of the weights.
-    """
+    """Return what the parts of the network make; the logits are those of this rank. Collective."""
     model: Any = multimodal_provider(config.model, plan, seed=0).provide(plan, wrap=False).model
     with torch.no_grad():
         for parameter in model.parameters():

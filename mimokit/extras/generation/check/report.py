@@ -24,8 +24,6 @@ class LayerDifference:
         name: "embedding", "decoder.layers.N", "decoder.final_layernorm" or "output_layer"; of a
             LLaVA with what is in front of its parameters' names, such as "language_model.".
         max_difference: largest over all ranks, relative to the oracle's largest entry.
-        ranks: the ranks that are as far from it. Ranks that add up what they have computed all
-            have what a wrong shard of one of them makes of the sum.
     """
 
     name: str

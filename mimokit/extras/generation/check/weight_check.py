@@ -40,11 +40,7 @@ ALIKE = 0.999
 
 
 def furthest_parts(ranks: Sequence[Parts], oracle: Parts) -> tuple[LayerDifference, ...]:
-    """Return the parts in the order of the network, each with the ranks that are furthest.
-
-    Args:
-        ranks: what each rank has made, the logits of its rows of the vocabulary alone.
-    """
+    """Return the parts in the order of the network, each with the ranks that are furthest."""
     return tuple(
         _furthest(
             name, [_relative(parts[name], oracle[name], rank) for rank, parts in enumerate(ranks)]

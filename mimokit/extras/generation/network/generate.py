@@ -37,7 +37,6 @@ class Continuation:
         tokens: new ids of every row, the stop token included.
         log_probs: of these tokens, by the softmax of the unchanged logits; known once all tokens
             are.
-        steps: forward passes.
     """
 
     tokens: list[list[int]] = field(default_factory=list)

@@ -36,7 +36,6 @@ class Grouping:
 
     Attributes:
         size: nodes of a group; `nodes` or more: one group of all.
-        seed: of the permutation that is drawn for each exchange.
     """
 
     nodes: int

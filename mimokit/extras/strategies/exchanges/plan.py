@@ -28,7 +28,6 @@ class Exchange:
 
     Attributes:
         number: which exchange of the rule, counted from 0.
-        step: optimizer steps completed when values are taken.
         finish: optimizer steps completed when the result is written; steps between may go on.
     """
 

@@ -29,16 +29,12 @@ class Rule:
     """One thing that nodes exchange again and again.
 
     Attributes:
-        purpose: what it is for, in a word or two.
         index: its place among the rules of the strategy: the order within a step.
-        interval: steps between two exchanges.
         offset: an exchange is due after c completed steps if c > offset and c - offset is a
             multiple of `interval`.
-        late: steps between taking values and writing the result.
         payload: bytes that a node gives to the collective.
         masks: which entries; None: all.
         deviation: standard deviation of the payload, where masks are random.
-        fault_rate: probability that an exchange is left out.
     """
 
     purpose: str
@@ -89,11 +85,7 @@ def rules_of(
     seed: int,
     element_bytes: int,
 ) -> Rules:
-    """Return the rules of a strategy, in their order within a step.
-
-    Args:
-        shapes: of the tensors that train, by name.
-    """
+    """Return the rules of a strategy, in their order within a step."""
     makers = _Makers(config, shapes, nodes, seed, element_bytes)
     rules: Rules = getattr(makers, config.name)()
     return rules
@@ -101,8 +93,6 @@ def rules_of(
 
 @dataclass(frozen=True)
 class _Makers:
-    """A method per strategy, by its name."""
-
     config: StrategyConfig
     shapes: Mapping[str, Shape]
     nodes: int

@@ -35,7 +35,6 @@ class FitJob:
     Attributes:
         train: a dataset that nodes share out, or a factory of each node's; so is `validation`.
         checkpoints: the folder with a folder per node.
-        pace: of an emulated network.
         speeds: of the nodes of an emulated network; none: as they are.
     """
 

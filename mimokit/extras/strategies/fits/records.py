@@ -25,9 +25,7 @@ class Begun:
 
     Attributes:
         first_step: steps completed: 0, or those of the checkpoint.
-        total_steps: of the whole fit.
         minibatch_size: samples of a micro-batch.
-        notes: sentences for the user.
     """
 
     node: int
@@ -84,12 +82,7 @@ class Validation:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """How far nodes are apart.
-
-    Attributes:
-        mean_correlation: Pearson's, of the weights, mean over all pairs of nodes.
-        largest_distance: Euclidean, between the weights of two nodes.
-    """
+    """How far nodes are apart."""
 
     step: int
     mean_correlation: float

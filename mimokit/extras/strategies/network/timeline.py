@@ -22,11 +22,7 @@ Computing = float | NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class NodeBlock:
-    """What a node does for a while.
-
-    Attributes:
-        step: optimizer steps completed at the end.
-    """
+    """What a node does for a while."""
 
     node: int
     activity: Activity

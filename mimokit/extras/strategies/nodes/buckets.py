@@ -29,12 +29,7 @@ def trainable(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
 
 
 class Bucket:
-    """A flat buffer of `common_dtype`, so that an exchange of many tensors is one collective.
-
-    Attributes:
-        views: a part of the buffer for each tensor, in its shape.
-        firsts: the place of the first entry of each tensor that has entries.
-    """
+    """A flat buffer of `common_dtype`, so that an exchange of many tensors is one collective."""
 
     def __init__(self, tensors: Sequence[Tensor], extra: int = 0) -> None:
         """Take as many entries as the tensors have, and `extra` ones behind them."""

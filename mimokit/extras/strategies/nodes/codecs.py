@@ -63,12 +63,7 @@ def unpack(packed: Tensor, bits: int, numbers: int) -> Tensor:
 
 
 class LowBitMean:
-    """The mean of a flat tensor over a group in low bits, summed in fp32.
-
-    Attributes:
-        error: what rounding this node's numbers lost.
-        error_of_sum: what rounding the sums lost that were made here.
-    """
+    """The mean of a flat tensor over a group in low bits, summed in fp32."""
 
     def __init__(self, bits: int, entries: int, device: torch.device) -> None:
         self._bits = bits

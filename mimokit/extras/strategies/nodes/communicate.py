@@ -227,7 +227,6 @@ def sum_among(tensor: Tensor, group: Sequence[int], operation: Operation = "all_
 
 
 def _sum_in_parts(flat: Tensor, group: Sequence[int], tag: int = 0) -> None:
-    """Sum over two nodes or more: each receives its part of all, adds it up, and sends the sum."""
     place = group.index(_this_node())
     for block in torch.split(flat, BLOCK):
         if len(group) == 2:
@@ -248,7 +247,6 @@ def low_bit_sum(
 
     Args:
         packed: the codec's bytes of so many numbers (`entries`), as many for each member.
-        group: the nodes, ascending.
         add: takes the bytes of this node's part from all members, returns those of the sum.
     """
     assert packed.numel() % (len(group) * max(1, low_bit_blocks(entries, len(group)))) == 0
@@ -352,7 +350,6 @@ def _swap(
 
 
 def _send_and_receive(pairs: Sequence[tuple[Tensor, Tensor, int]], tag: int = 0) -> list[Any]:
-    """Begin to exchange tensors with other nodes: (what it gets, what to receive into, node)."""
     group = _group.get()
     if group is None:
         # One batch: nccl would send one by one, and all nodes would wait for a receiver.

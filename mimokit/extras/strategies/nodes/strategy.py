@@ -58,11 +58,9 @@ class Strategy(ABC):
         self.ledger = communicate.Ledger()
 
     def _init_node(self, model: nn.Module, rank: int, num_nodes: int) -> None:
-        """Begin on a node. All nodes begin with equal weights."""
         self._init_exchange(model, rank, num_nodes)
 
     def _init_exchange(self, model: nn.Module, rank: int, num_nodes: int) -> None:
-        """Begin to exchange on a node whose weights another steps."""
         self.model, self.rank, self.num_nodes, self.local_step = model, rank, num_nodes, 0
         self.ledger = communicate.start_ledger()
         self.ledger.step = 1
@@ -77,7 +75,6 @@ class Strategy(ABC):
         return plan_strategy(self.config, shapes, num_nodes, seed, element_bytes=size)
 
     def _setup_scheduler(self) -> None:
-        """Build the scheduler of `self.optim`."""
         arguments = self.lr_scheduler_kwargs
         self.scheduler = build_scheduler(self.lr_scheduler, self.optim, arguments, self.max_steps)
 

@@ -57,7 +57,6 @@ class ReplicasInOneProcess:
 
 
 def _exchange(modules: Sequence[SummedModule], step: int) -> None:
-    """Do what `PlannedModule.communicate` does, on all replicas at once."""
     for rule in modules[0].rules:
         for module in modules:
             module.write_due(rule, step)

@@ -25,11 +25,7 @@ MOST_DUE = 1000
 
 @dataclass(frozen=True)
 class ExchangingReplicas(ReplicaPlan):
-    """Replicas of a layout, and what their ranks exchange.
-
-    Attributes:
-        entries: numbers that each rank of the layout trains, and exchanges.
-    """
+    """Replicas of a layout, and what their ranks exchange."""
 
     entries: tuple[int, ...] = field(repr=False)
     steps: int
@@ -105,11 +101,7 @@ def planned(
 def trained_entries(
     config: ExperimentConfig, modules: Mapping[str, ModuleRanks], layout_ranks: int
 ) -> tuple[int, ...]:
-    """Return the entries of the shards that each rank trains, with their padding.
-
-    Args:
-        modules: the ranks of each module in one replica.
-    """
+    """Return the entries of the shards that each rank trains, with their padding."""
     entries = [0] * layout_ranks
     for module in modules_of_config(config.model):
         ranks = modules[module.name]

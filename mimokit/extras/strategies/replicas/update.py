@@ -163,11 +163,7 @@ def strategy_of(config: StrategyConfig) -> Strategy:
 
 @dataclass(frozen=True)
 class GatheredWeight:
-    """A copy in fp32 of a weight that no rank has whole in so many bits.
-
-    Attributes:
-        whole: what is exchanged.
-    """
+    """A copy in fp32 of a weight that no rank has whole in so many bits."""
 
     parameter: torch.nn.Parameter
     whole: torch.nn.Parameter
@@ -195,7 +191,6 @@ class Trained:
     """What trains on a rank.
 
     Attributes:
-        shard: the weights that are exchanged, in the most bits that there are of them.
         gathered: those of which ranks have shards, which are gathered for an exchange.
     """
 
