@@ -134,8 +134,6 @@ class EvaluationSample:
     """A test on held-out samples; the fields are the columns, in file order.
 
     Attributes:
-        iteration: after which the model was tested.
-        time: Unix seconds.
         exact_match: share of samples with every answer token right, between 0 and 1.
         digit_accuracy: share of answer tokens that are right.
         loss: mean over answer tokens.

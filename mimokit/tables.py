@@ -170,12 +170,7 @@ def html_table(
     unwrapped: Collection[str] = (),
     aligned: Collection[str] = (),
 ) -> str:
-    """Return a table in HTML with the colours of the page it is on. Texts are escaped.
-
-    Args:
-        rows: texts per column.
-        colors, unwrapped, aligned: as of a `Section`.
-    """
+    """Return a table in HTML with the colours of the page it is on. Texts are escaped."""
     cell = _CELL + _INDENTED * bool(colors)
     styles = [
         f"{cell}{_ALIGNED * (name in aligned)}{_UNWRAPPED * (name in unwrapped)}"

@@ -242,11 +242,7 @@ def rest(run: StepFigures) -> Iterator[Finding]:
 
 
 def waiting(run: StepFigures, explained: float) -> Iterator[Finding]:
-    """Find waiting that no other finding explains.
-
-    Args:
-        explained: share of the step for which ranks wait because of other findings.
-    """
+    """Find waiting that no other finding explains."""
     seconds = run.mean(WAITING)
     left = run.share(seconds) - explained
     if left < SMALL:

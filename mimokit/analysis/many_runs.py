@@ -41,9 +41,6 @@ def scaling_table(runs: Runs, comparison: Comparison) -> pd.DataFrame:
 
     Columns: name, mode, world_size, median, low, high, efficiency: the median per rank over that of
     the best one on the fewest ranks. Names without a completed run are left out.
-
-    Args:
-        comparison: of a rate, by run or by layout.
     """
     about = runs.runs[["run", "layout", "mode", "world_size"]]
     rows = []
@@ -142,9 +139,6 @@ def predicted_step(
     config: ExperimentConfig, hardware: HardwareSource | None = None
 ) -> tuple[float, float, float]:
     """Predict the seconds of a step, with the ends of their band.
-
-    Args:
-        hardware: as in `planned_against_measured`.
 
     Raises:
         ValueError: the config cannot be predicted for this hardware.

@@ -21,7 +21,6 @@ class MeasuredPipeline:
 
     Attributes:
         forward: seconds per micro-batch, by stage, loading included.
-        weights: by stage: its ranks, as a share of all.
         room: seconds of a step in which the mean rank does not work; idle time cannot be longer.
     """
 

@@ -104,9 +104,6 @@ def read_sound_table(
 ) -> pd.DataFrame:
     """Return a table of which nothing is wrong; an empty one without the file.
 
-    Args:
-        columns: of the empty table.
-
     Raises:
         RunFolderError: something is wrong with the file.
     """
@@ -130,11 +127,7 @@ _DEEPEST = 4
 
 @dataclass(frozen=True)
 class RunProblem:
-    """Something that is wrong with what was read, or missing.
-
-    Attributes:
-        sentence: names the path, what is wrong, and what was left out.
-    """
+    """Something that is wrong with what was read, or missing."""
 
     path: Path
     run: str
@@ -146,12 +139,7 @@ class RunProblem:
 
 @dataclass(frozen=True)
 class Found:
-    """Folders of runs.
-
-    Attributes:
-        folders: by the name of the run, in the order of the paths, then of the names.
-        problems: folders without a run, and paths that do not exist.
-    """
+    """Folders of runs."""
 
     folders: dict[str, Path]
     problems: tuple[RunProblem, ...]

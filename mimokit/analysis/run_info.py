@@ -126,11 +126,7 @@ def _status(info: Mapping[str, Any], error: Mapping[str, Any]) -> str:
 
 
 def _has_ended(writer: object) -> bool:
-    """Whether the processes of a run were on this host and are gone.
-
-    Args:
-        writer: of experiment_info.json; earlier versions have written none.
-    """
+    """Whether the processes of a run were on this host and are gone."""
     if not isinstance(writer, dict) or writer.get("host") != socket.gethostname():
         return False
     processes = writer.get("processes")

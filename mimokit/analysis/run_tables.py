@@ -141,12 +141,7 @@ def read_events(folders: Mapping[str, Path]) -> tuple[pd.DataFrame, tuple[RunPro
 def concatenated(
     tables: Mapping[str, pd.DataFrame], first: Sequence[str] = (), runs: Sequence[str] | None = None
 ) -> pd.DataFrame:
-    """Return tables below each other, with the name of the run as a categorical first column.
-
-    Args:
-        first: the first columns, in order; others follow in order of occurrence.
-        runs: the categories; by default the keys of `tables`.
-    """
+    """Return tables below each other, with the name of the run as a categorical first column."""
     table = _concatenated(list(tables.values()), first)
     lengths = [len(rows) for rows in tables.values()]
     table.insert(0, "run", _repeated(list(tables), lengths, list(runs or tables)))

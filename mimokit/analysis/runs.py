@@ -36,8 +36,6 @@ class Runs(Report):
             `RUN_COLUMNS` lists the columns; those of modules follow.
         iterations: a row per run and iteration, all ranks reduced to one: the columns of
             `metrics.csv` except for those of modules.
-        evaluations: a row per run, iteration and task.
-        folders: name of a run -> its folder.
         found: what was wrong with the files that were read at once; see `problems`.
     """
 

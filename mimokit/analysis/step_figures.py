@@ -34,9 +34,6 @@ def rank_work(ranks: pd.DataFrame) -> pd.DataFrame:
 
     Work is forward, backward, optimizer and data loading; the rest of a step a rank communicates,
     waits for others or reports.
-
-    Args:
-        ranks: `Runs.ranks` of one run, or any table with a row per rank and iteration.
     """
     known = [name for name in WORK if name in ranks.columns]
     work = ranks[["iteration", "rank"]].assign(work=ranks[known].fillna(0.0).sum(axis=1))
@@ -198,14 +195,7 @@ def step_figures(runs: Runs, name: str) -> tuple[StepFigures | None, list[str]]:
 def stage_times(
     figures: StepFigures, ranks: Sequence[int], around: Collection[str]
 ) -> tuple[float, float]:
-    """Return the median forward and backward seconds of a stage in a step, loading included.
-
-    Args:
-        around: the modules on its ranks that run before and after the pipeline.
-
-    Raises:
-        KeyError: a rank was not measured.
-    """
+    """Return the median forward and backward seconds of a stage in a step, loading included."""
     inside = figures.modules[~figures.modules.index.get_level_values(0).isin(list(around))]
     by_rank = (
         inside[[phase.column for phase in MODULE_PHASES]].groupby("rank").sum().loc[list(ranks)]

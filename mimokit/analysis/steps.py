@@ -144,9 +144,6 @@ def phase_times(steps: pd.DataFrame, warmup_iterations: int = 0) -> pd.DataFrame
 
     Columns: rank, module ("" for phases without a module), phase, seconds. The phase `other` is the
     rest of the step time; it is never negative.
-
-    Args:
-        steps: a step table with one row per rank and iteration.
     """
     used = without_warmup(steps, warmup_iterations)
     if "rank" not in used.columns:

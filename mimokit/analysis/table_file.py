@@ -54,9 +54,6 @@ def read_table(
     A row that does not end with a line break is half-written: its last number may be cut. Such a
     row, a row with text in a column of numbers that mimokit writes, and a row without a key are
     left out. Text in any other column becomes NaN.
-
-    Args:
-        needed: the columns whose absence is a problem.
     """
     reader = _Reader(file, needed, texts)
     try:

@@ -72,7 +72,6 @@ class VisionEncoder(_Stack):
     """A vision transformer, without its projector.
 
     Attributes:
-        image_size: pixels per side that it was trained on.
         frames_per_patch: frames of a video that one patch spans.
         merge: merge x merge patches become one token before the projector.
         positions: learned position embeddings; 0 for rotary positions.
@@ -202,11 +201,7 @@ class TextEncoder(_Stack):
 
 @dataclass(frozen=True)
 class RowEncoder(_Stack):
-    """An adapter: positions and layers over the rows of an item that another encoder has made.
-
-    Attributes:
-        inputs: width of the rows, if a matrix in front brings them to that of the layers; else 0.
-    """
+    """An adapter: positions and layers over the rows of an item that another encoder has made."""
 
     name: str
     net: Transformer

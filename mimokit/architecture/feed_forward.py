@@ -54,11 +54,7 @@ def _activations(
 
 @dataclass(frozen=True)
 class DenseFeedForward:
-    """Two matrices around an activation, three if it is gated.
-
-    Attributes:
-        tensor_meetings: how often tensor-parallel ranks meet around it, in each pass.
-    """
+    """Two matrices around an activation, three if it is gated."""
 
     width: int
     tensor_meetings: int = 1

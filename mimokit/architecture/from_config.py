@@ -148,11 +148,7 @@ def net_of_config(size: ModuleArchitecture, causal: bool) -> Transformer:
 def branch_of_config(
     name: str, size: ModuleArchitecture, *receivers: ModuleArchitecture
 ) -> EncoderBranch:
-    """Return the description of an encoder and its projectors; see `model_of_config`.
-
-    Args:
-        receivers: of its rows: the language model, adapters before it.
-    """
+    """Return the description of an encoder and its projectors; see `model_of_config`."""
     encoder = _encoder(name, size)
     merged = size.merge_size**2 if size.modality == "vision" else size.merge_size
     first, *others = (_projector(size, size.hidden_size * merged, each) for each in receivers)
@@ -213,8 +209,7 @@ def language_network(
 ) -> dict[str, Any]:
     """Return the fields of a language model's `ModuleArchitecture`.
 
-    Args:
-        tensor_parallel: if it does not divide the vocabulary, the field for padding is written.
+    Where `tensor_parallel` does not divide the vocabulary, the field for padding is among them.
     """
     learned = {
         "position_embedding_type": "learned_absolute",
@@ -239,11 +234,7 @@ def decoder_network(decoder: DecoderHead, seq_length: int) -> dict[str, Any]:
 
 
 def encoder_network(branch: EncoderBranch, receiver: Transformer) -> dict[str, Any]:
-    """Return the fields of an encoder's `ModuleArchitecture`, its projector included.
-
-    Args:
-        receiver: the layers of the module that takes its rows.
-    """
+    """Return the fields of an encoder's `ModuleArchitecture`, its projector included."""
     network = lone_encoder_network(branch.encoder)
     merged = branch.projector.widths[0] // branch.encoder.net.hidden
     if isinstance(branch.encoder, AudioEncoder) and merged > 1:

@@ -146,11 +146,7 @@ class Projector:
         return sum(a * b for a, b in zip(self.widths, self.widths[1:], strict=False))
 
     def rows(self, name: str) -> Tensors:
-        """Yield its matrices, of which ranks share outputs and inputs in turn, and those of copies.
-
-        Args:
-            name: of projectors; see `PROJECTOR_NAME`.
-        """
+        """Yield its matrices and those of copies; ranks share outputs and inputs in turn."""
         yield from self._matrices(f"{name}encoder.", self.norm)
         for number in range(self.copies):
             yield from self._matrices(f"{name}inner.{number}.encoder.", self.copy_norm)
@@ -226,12 +222,7 @@ class EncoderBranch:
 
 @dataclass(frozen=True)
 class DecoderHead:
-    """A text decoder behind the language model: a projection, layers and an output layer.
-
-    Attributes:
-        inputs: width of the language model, whose rows it reads.
-        positions: learned position embeddings; 0 for rotary positions.
-    """
+    """A text decoder behind the language model: a projection, layers and an output layer."""
 
     name: str
     net: Transformer

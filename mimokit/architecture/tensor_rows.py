@@ -141,11 +141,7 @@ class Parameters:
 
 
 def parameters_of(rows: Iterable[ModuleTensor], top_k: int = 0) -> Parameters:
-    """Return the parameters of rows, in which one expert of a layer stands for all.
-
-    Args:
-        top_k: experts that a token visits.
-    """
+    """Return the parameters of rows, in which one expert of a layer stands for all."""
     sharded = replicated = expert = visited = 0
     tables = []
     for row in rows:

@@ -36,8 +36,6 @@ class Transformer:
         window: tokens that most layers attend to at once; 0 for all.
         unwindowed: layers without a window if there is one: how many, or their numbers
             from 1.
-        activation: inside the feed-forward layer; left out: silu if it is gated, else gelu.
-        matrix_std: standard deviation of matrices before training.
         dropout: share of the outputs of attention and feed-forward layer that are dropped.
         score_dropout: share of the attention probabilities that are dropped.
     """
@@ -123,12 +121,7 @@ def layer_rows(
     place: Place = 0,
     experts: int | None = None,
 ) -> Tensors:
-    """Yield the tensors of a layer.
-
-    Args:
-        moe: its experts; None: it is dense.
-        experts: how many of them; None: all.
-    """
+    """Yield the tensors of a layer."""
     attention, part = f"{name}self_attention.", moe or net.dense
     yield from norm(f"{name}input_layernorm", net.norm, net.hidden, place)
     yield from net.attention.rows(net, attention, place)

@@ -41,11 +41,7 @@ def columns(table: pd.DataFrame, names: Sequence[str]) -> alt.InlineData:
 
 
 def need(table: pd.DataFrame, chart: str, *names: str) -> None:
-    """Reject a table that lacks a column.
-
-    Raises:
-        ValueError: one sentence that names the chart and the missing column.
-    """
+    """Reject a table that lacks a column."""
     for name in names:
         if name not in table.columns:
             raise ValueError(f"The chart {chart} needs a table with the column {name}.")
@@ -137,13 +133,7 @@ def stacked(
 def parts(
     column: str, rows: Iterable[Mapping[str, Any]], colors: Mapping[str, str], columns: int = 4
 ) -> alt.Color:
-    """Return the colours of the parts that occur in rows, in the order of `colors`.
-
-    Args:
-        column: with the name of the part.
-        colors: part -> colour; may have others.
-        columns: of the legend.
-    """
+    """Return the colours of the parts that occur in rows, in the order of `colors`."""
     present = {row[column] for row in rows}
     shown = {part: color for part, color in colors.items() if part in present}
     return colored(column, shown, columns=columns).sort(list(shown))

@@ -145,9 +145,6 @@ BEFORE, AFTER = "as read", "balanced"
 def frame_balance(plan: FramePlan) -> alt.LayerChart:
     """Return the load of every rank, as its frames are read and as they are balanced.
 
-    Args:
-        plan: a plan of frames with homes, the ranks that read them.
-
     Raises:
         ValueError: the frames have no homes.
     """

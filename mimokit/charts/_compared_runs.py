@@ -18,10 +18,6 @@ def scaling(table: pd.DataFrame, metric: str = "tokens_per_sec") -> alt.LayerCha
 
     The dashed line is ideal scaling: the throughput per rank of the best run on the fewest ranks,
     times the ranks.
-
-    Args:
-        table: from `mimokit.analysis.scaling_table`.
-        metric: what its medians are, for the axis.
     """
     need(table, "scaling", "name", "mode", "world_size", "median", "low", "high", "efficiency")
     rows = records(table)
@@ -63,11 +59,7 @@ def _ranks(column: str, sizes: list[int]) -> alt.X:
 
 
 def planned_and_measured(table: pd.DataFrame) -> alt.LayerChart:
-    """Return the median step of each run as a bar, and its prediction as a mark with its band.
-
-    Args:
-        table: from `mimokit.analysis.planned_against_measured`.
-    """
+    """Return the median step of each run as a bar, and its prediction as a mark with its band."""
     seconds = ("planned", "planned_low", "planned_high", "measured", "low", "high")
     need(table, "planned_and_measured", "run", *seconds, "error")
     rows = [

@@ -174,8 +174,6 @@ def training(
     """Return loss, accuracy, throughput and the time of every rank in one chart.
 
     Args:
-        steps: a step table with at least one row.
-        evaluations: an evaluation table, if there were evaluations.
         sentence: below the title, such as how the run ended.
         warmup_iterations: leading iterations left out of medians and phase times.
     """

@@ -66,7 +66,6 @@ def expert_load(steps: pd.DataFrame, module: str | None = None) -> alt.Chart:
     iterations; of more than 64 experts those are shown whose load differs most from 1.
 
     Args:
-        steps: from a run, with a row per iteration, or per iteration and rank.
         module: None: the first that has experts.
 
     Raises:
@@ -98,10 +97,6 @@ def cells(table: pd.DataFrame, value: str, digits: int, line: str = "rank") -> p
     """Return the mean of a value in every cell: a rank, and one or more iterations.
 
     Columns: rank, first, stop, and the value. There are at most 100 columns of cells.
-
-    Args:
-        table: rank, iteration and the value.
-        line: what cells have in place of a rank.
     """
     width = _iterations_in_a_column(table["iteration"])
     first = table["iteration"] // width * width
@@ -117,14 +112,7 @@ def cells(table: pd.DataFrame, value: str, digits: int, line: str = "rank") -> p
 def heat_map(
     table: pd.DataFrame, value: str, scale: alt.Scale, tooltip: str, legend: str, line: str = "rank"
 ) -> alt.Chart:
-    """Return cells as coloured rectangles.
-
-    Args:
-        table: of `cells`.
-        tooltip: the format of the value in a tooltip.
-        legend: its format in the legend.
-        line: what the cells are of.
-    """
+    """Return cells as coloured rectangles."""
     gradient = alt.Legend(
         type="gradient", orient="top", title=None, format=legend, gradientLength=160,
         gradientThickness=8, offset=6, labelExpr=_label(scale),

@@ -65,7 +65,6 @@ def rank_memory(ranks: pd.DataFrame, limit: float | None = None) -> alt.LayerCha
     Of more than 64 ranks the fullest 64 are shown.
 
     Args:
-        ranks: `Runs.ranks` of one run, or any table with a row per rank and iteration.
         limit: bytes that a rank may use, such as a GPU's memory; None draws no line.
     """
     column = next((name for name in COLUMNS if name in ranks and ranks[name].notna().any()), "")

@@ -29,12 +29,7 @@ def phase_key(module: str, phase: str) -> str:
 
 
 def part_colors(parts: pd.DataFrame, modules: Sequence[str] = ()) -> dict[str, str]:
-    """Return part -> colour, in the order of stacking.
-
-    Args:
-        parts: part, module and column, as in `mimokit.analysis.time_parts`.
-        modules: whose hues come first, in this order.
-    """
+    """Return part -> colour, in the order of stacking."""
     known = parts[["part", "module", "column"]].drop_duplicates()
     known = known.sort_values("column", key=lambda column: column.map(_ORDER.index), kind="stable")
     of_modules = known["column"].isin([phase.column for phase in MODULE_PHASES])

@@ -36,9 +36,6 @@ def proof(report: Differences) -> alt.LayerChart:
 
     Of gradients and weights the largest over modules, tensors and ranks, relative to the largest
     entry of its tensor.
-
-    Args:
-        report: what `verify` returns.
     """
     kinds = {
         "loss": list(report.loss_differences),

@@ -32,9 +32,6 @@ def seams(rows: Rows) -> alt.VConcatChart:
     The picture has a row per layer of every module, a panel per pass, and in it a column per rank;
     a cell has the colour of its worst tensor. The first tensor that differs has a frame on the
     ranks whose part is wrong; what comes behind it is faded.
-
-    Args:
-        rows: of `CulpritReport.rows`.
     """
     first = next((row for row in rows if row["is_first"]), None)
     step = first["step"] if first else max((row["step"] for row in rows), default=1)

@@ -19,10 +19,6 @@ def tensor_difference(cells: Rows, borders: Rows = ()) -> alt.HConcatChart:
     """Return a tensor as it should be and as it is, next to each other, and where they differ.
 
     Each has its rows and columns, with the borders of the shards.
-
-    Args:
-        cells: of `Divergence.cells`.
-        borders: of `Divergence.borders`.
     """
     values = [abs(row[name]) for row in cells for name in ("right", "found")]
     most = max((value for value in values if math.isfinite(value)), default=1.0) or 1.0

@@ -89,12 +89,7 @@ def _vocab(rank: RankWeights) -> Span | None:
 def _panel(
     plan: WeightPlan, name: str, spans: Sequence[Span | None], pointer: str, lit: str
 ) -> alt.LayerChart:
-    """Return a line per rank.
-
-    Args:
-        pointer: name of what is set to the rank under the pointer.
-        lit: expression of that rank as a list, in whichever panel it is.
-    """
+    """Return a line per rank."""
     few = len(spans) <= MOST_LINES
     colors = _palette.place_colors(plan.tensor_parallel)
     last = max((span[1] for span in spans if span), default=1)

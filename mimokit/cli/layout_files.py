@@ -25,10 +25,8 @@ class LayoutFile:
     """What a file says about a layout.
 
     Attributes:
-        found: the layout, and what else the file says.
         model: what is laid out, or None where neither the file nor anybody else says.
         experiment: the file itself, if it is an experiment and no other model was given.
-        supposed: what the file says that predictions are to suppose.
     """
 
     found: interop.Imported
@@ -45,11 +43,7 @@ def is_experiment(source: str) -> bool:
 def read_layout_file(
     source: str, *, gpus: int | None = None, model: Model | None = None
 ) -> LayoutFile:
-    """Read an experiment (.yaml or preset:NAME) or Megatron-LM arguments.
-
-    Raises:
-        ConfigError: it cannot be read.
-    """
+    """Read an experiment (.yaml or preset:NAME) or Megatron-LM arguments."""
     if is_experiment(source):
         config = load_experiment_config(source, world_size=gpus)
         config.finalize(gpus)
@@ -111,9 +105,6 @@ def searched(
     Args:
         source: an experiment (.yaml, or preset:NAME), a shipped model's name, or a Hugging Face
             directory.
-
-    Raises:
-        ConfigError: it cannot be read, or nothing says the samples of a step.
     """
     loaded = load_source(source)
     known = section_of(loaded)
@@ -139,9 +130,6 @@ def written(
     gpus_per_node: int = 8,
 ) -> str:
     """Return a layout in one of the forms that it can leave in.
-
-    Args:
-        experiment: keeps its other sections.
 
     Raises:
         ConfigError: the form cannot hold the layout, or the samples of a step are not known.
@@ -173,9 +161,6 @@ def with_samples(
     """Return the same with the samples of a step, where they are given.
 
     What else a file says of a step stays.
-
-    Raises:
-        ConfigError: as `step_of` does, or the samples fill no whole number of micro-batches.
     """
     workload = step_of(imported.workload, seq_length, global_batch_size)
     language = imported.layout.modules[imported.layout.language]

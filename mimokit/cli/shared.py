@@ -117,14 +117,7 @@ def one_of(kind: str, name: str, known: Sequence[str]) -> Any:
 
 
 def whole_numbers(text: str, option: str, what: str) -> list[int]:
-    """Return the numbers of an option, which are separated by commas.
-
-    Args:
-        what: the numbers are, in the plural.
-
-    Raises:
-        ConfigError: the text is something else.
-    """
+    """Return the numbers of an option, which are separated by commas."""
     from mimokit.units import shown
 
     try:

@@ -57,11 +57,7 @@ def refuse_if_any(problems: Iterable[Problem]) -> None:
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> ConfigError:
-    """Return the error for a name that is not one of the known ones.
-
-    Args:
-        kind: what is named, "GPU" say: begins the sentence.
-    """
+    """Return the error for a name that is not one of the known ones."""
     names = sorted(known)
     nearest = difflib.get_close_matches(str(name).lower(), names, n=3, cutoff=0.4)
     right = (

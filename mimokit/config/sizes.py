@@ -128,11 +128,7 @@ class ParallelSizes:
 
 
 def sizes_of(module: ModuleParallelismConfig, replicas: int, micro_batch: Numbers) -> ParallelSizes:
-    """Return the sizes that a config gives a module, as predictions take them.
-
-    Args:
-        replicas: its data_parallel, which the config may leave unset.
-    """
+    """Return the sizes that a config gives a module, as predictions take them."""
     stated = {
         SIZE_FIELDS[choice]: module.in_runs(field) if field in LEFT_OUT else getattr(module, field)
         for choice, field in CONFIG_FIELDS.items()

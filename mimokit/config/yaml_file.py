@@ -35,11 +35,7 @@ _TAGS = {*SafeConstructor.yaml_constructors, f"{_YAML}merge", f"{_YAML}value"}
 
 
 class YamlLimitError(Exception):
-    """A text is not built.
-
-    Attributes:
-        key: the key that is written twice, None for other reasons.
-    """
+    """A text is not built."""
 
     def __init__(self, mark: Any, what: str, key: str | None = None) -> None:
         super().__init__(what)

@@ -32,7 +32,6 @@ class Layer:
 
     Attributes:
         name: of the file, as a user writes it: a path, or `preset:NAME`.
-        content: its mapping, without `extends`.
     """
 
     name: str

@@ -150,11 +150,7 @@ def _move_rank_offset(model: dict[str, Any]) -> tuple[Problem, ...]:
 
 @dataclass(frozen=True)
 class Reading:
-    """What could be read.
-
-    Attributes:
-        config: the config with stand-ins, or None where too much is missing.
-    """
+    """What could be read."""
 
     config: ExperimentConfig | None
     problems: tuple[Problem, ...]

@@ -97,7 +97,6 @@ class Combination:
     """One combination of a sweep.
 
     Attributes:
-        changes: path -> what the sweep sets there.
         content: the same as nested mappings, to be merged over the file.
     """
 

@@ -75,11 +75,7 @@ _LONGEST_PATH = 8
 
 @dataclass(frozen=True)
 class Variant:
-    """One of the settings that an entry of a sweep lists.
-
-    Attributes:
-        changes: path with dots -> what it sets there.
-    """
+    """One of the settings that an entry of a sweep lists."""
 
     label: str
     changes: Mapping[str, Any]

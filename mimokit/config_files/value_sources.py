@@ -44,11 +44,7 @@ class SourcedValue:
 
 
 def written_values(config_path: str | os.PathLike[str]) -> tuple[SourcedValue, ...]:
-    """Return what a file and its parents say, and which of them says it; nothing is checked.
-
-    Raises:
-        ConfigError: a file cannot be read, or the files inherit in a circle.
-    """
+    """Return what a file and its parents say, and which of them says it; nothing is checked."""
     layers = read_layers(config_path)
     return tuple(
         SourcedValue(tuple(map(str, path)), value, _file_of(layers, path) or "")
@@ -107,11 +103,7 @@ def to_commented_yaml(values: Sequence[SourcedValue]) -> str:
 
 @dataclass(frozen=True)
 class _Sources:
-    """Says where the values of a config come from.
-
-    Attributes:
-        implied: path of a value that the rules filled in -> path that implies it.
-    """
+    """Says where the values of a config come from."""
 
     layers: tuple[Layer, ...]
     implied: Mapping[str, str]

@@ -15,7 +15,6 @@ class Kept:
 
     Attributes:
         seconds: of a step, by the closed forms.
-        memory: bytes of the fullest rank.
         mode: position in `MODES`.
         others: candidates of the other modules, one column each; -1 where they follow.
     """

@@ -36,8 +36,6 @@ class ValidLanguages:
     """Language candidates of a range that are valid next to a choice of other modules.
 
     Attributes:
-        first: candidate of the range.
-        candidates: ascending.
         dropped: reason -> which candidates of the range it drops, that none before it does.
     """
 

@@ -46,12 +46,7 @@ class LeastScores:
 
 
 class Reached:
-    """The best scores, and the least seconds for as many GPUs and bytes.
-
-    Args:
-        memory: bytes of the language candidates alone.
-        keep: layouts that a search wants.
-    """
+    """The best scores, and the least seconds for as many GPUs and bytes."""
 
     def __init__(self, tables: Tables, memory: Floats, gpus: int, keep: int) -> None:
         ranks = np.asarray(tables.language.sizes.ranks)

@@ -49,7 +49,6 @@ class SearchProgress:
     """How far a search is.
 
     Attributes:
-        share: of the search, from 0 to 1.
         best: the lowest objective so far, or None.
     """
 
@@ -146,11 +145,7 @@ def task_of(
     software: str | Software | None = None,
     price_per_gpu_hour: float | None = None,
 ) -> SearchTask:
-    """Return what `search` is asked with these arguments.
-
-    Raises:
-        ConfigError: unknown names, or no GPUs.
-    """
+    """Return what `search` is asked with these arguments."""
     source = load_source(model)
     known, work = resolve_source(source, workload)
     section = section_of(source)

@@ -40,7 +40,6 @@ class SearchTask:
 
     Attributes:
         gpus: how many there are; layouts may take fewer.
-        price_per_gpu_hour: in dollars, or None.
         parts: module -> what is refused with it; none: nothing is refused.
     """
 
@@ -159,11 +158,7 @@ def load_source(source: ModelSource) -> Model | ExperimentConfig:
 
 
 def resolve_source(source: ModelSource, workload: Workload | None) -> tuple[Model, Workload]:
-    """Return a model and what one step computes: the workload given, or the experiment's.
-
-    Raises:
-        ConfigError: the model is unknown, or no workload is given.
-    """
+    """Return a model and what one step computes: the workload given, or the experiment's."""
     loaded = load_source(source)
     if isinstance(loaded, ExperimentConfig):
         return model_of_config(loaded.model, loaded.name), workload or workload_of_config(loaded)

@@ -27,11 +27,7 @@ _LONGEST_HEADER = 10**8
 
 
 def save_id(token: str, step: int) -> str:
-    """Return the id of a save.
-
-    Args:
-        token: random, of the process that saves.
-    """
+    """Return the id of a save."""
     return f"{token}-{step}"
 
 

@@ -63,8 +63,6 @@ class DataPosition:
     """Which samples the steps of a run take.
 
     Attributes:
-        samples: of the data set.
-        per_step: samples of a step.
         digest: of the first and the last sample; None if they are not the same each time.
     """
 
@@ -81,12 +79,8 @@ class Checkpoint:
     """A whole checkpoint.
 
     Attributes:
-        step: optimizer steps done.
         layout: mode, ranks, and the parallel sizes of every module.
-        shapes: saved tensor -> shape of the whole.
-        files: name -> bytes.
         update: steps of the learning rate, and the loss scale.
-        written: when, in ISO 8601.
         save: the id of the save, which its files have as well; "" before there were ids.
         digests: name of a file -> digest of its bytes; empty before there were digests.
     """
@@ -275,9 +269,6 @@ def some(names: Iterable[str]) -> str:
 
 def check_same_model(checkpoint: Checkpoint, wanted: Mapping[str, Shape]) -> None:
     """Reject a checkpoint of another model.
-
-    Args:
-        wanted: module and name of every weight of the run -> shape of the whole.
 
     Raises:
         ConfigError: names or shapes differ; the sentence lists them.

@@ -44,11 +44,7 @@ class ExpertChoices:
     near: float = 0.0
 
     def that_tie(self, apart: float) -> ExpertChoices:
-        """Return the choices without scores, for runs that take them where theirs nearly tie.
-
-        Args:
-            apart: the largest difference of a score between two runs of one process.
-        """
+        """Return the choices without scores, for runs that take them where theirs nearly tie."""
         return ExpertChoices(self.experts, near=NEAR * apart)
 
 

@@ -207,9 +207,6 @@ def plan_batch(
     fewest replicas, which contains those of all others. If the language model has a pipeline, the
     ranks of its later stages compute other samples than their encoders: each module reads
     separately.
-
-    Args:
-        placing: modules whose first stage looks up in a text which rows it takes.
     """
     samples_per_microbatch = base_batch_size * modules[llm_module_name].data_parallel
     fewest = min(ranks.data_parallel for ranks in modules.values())

@@ -123,10 +123,6 @@ class ModuleRanks(RankGrid):
 
     Groups equal those of megatron-core's `HyperCommGrid([tp, cp, dp, pp], ["tp", "cp", "dp",
     "pp"], rank_offset)`.
-
-    Attributes:
-        expert_parallel: ranks over which the experts of a layer are spread.
-        expert_tensor_parallel: ranks over which each of them is cut.
     """
 
     module: str

@@ -186,9 +186,6 @@ def plan_replicas(
 ) -> ReplicaPlan | None:
     """Plan the replicas of a layout; None: the config has no strategy.
 
-    Args:
-        modules: the ranks of each module in one replica.
-
     Raises:
         ConfigError: groups do not suit the replicas, or the room of strategies is not installed.
     """

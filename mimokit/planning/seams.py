@@ -145,11 +145,7 @@ ByRank = Mapping[int, Recording]
 
 
 def code_of(seam: Seam, code: Mapping[tuple[str, str], str]) -> str:
-    """Return file and line of what computes a tensor; empty if it is not known.
-
-    Args:
-        code: see `Recording`.
-    """
+    """Return file and line of what computes a tensor; empty if it is not known."""
     if not seam.phase.is_of_samples and seam.phase != SeamPhase.ACCUMULATED:
         return code.get(("", str(seam.phase)), "")
     operation = seam.operation.removesuffix(".input").removesuffix(".output")

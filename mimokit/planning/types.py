@@ -91,10 +91,6 @@ class BatchPlan:
         """Return the samples that a rank computes of a micro-batch, as numbers of a step.
 
         They count through the micro-batches of all replicas; no layout changes them.
-
-        Args:
-            places: of the samples among those that were drawn, if replicas take them in another
-                order.
         """
         before = self.replica * self.global_batch_size + microbatch * self.samples_per_microbatch
         start, stop = self.modules[module].samples[rank]

@@ -81,7 +81,6 @@ def advise(
     """Return which tensor parallel size all modules should train with on so many GPUs.
 
     Args:
-        weights: of a language model or a LLaVA; config and headers.
         seq_length: of the predicted step; None: 4,096, or the model's positions if fewer.
 
     Raises:

@@ -25,7 +25,6 @@ class LayoutCost:
 
     Attributes:
         memory: bytes of the fullest rank.
-        bridge: the part that moves outputs between modules.
         bubble: the part in which the busiest stage waits.
         slower: by what factor ranks that share cores slow each other down.
     """
@@ -146,9 +145,6 @@ def colocated(
     Encoders run forward over all local micro-batches, or as many as the workload says, and store
     their activations. Then the language model runs, then encoders run backward. No phase overlaps
     another (arXiv 2605.27678), so that a pipeline fills and drains every time.
-
-    Args:
-        at_once: micro-batches of a pass of encoders; None: as the workload says.
     """
     at_once = workload.encoder_microbatches if at_once is None else at_once
     encoding, bridge, encoders_update = _phases(language, encoders, workload, system, at_once)

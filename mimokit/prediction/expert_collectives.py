@@ -61,11 +61,7 @@ def expert_calls(
 
 
 def expert_reductions(network: ModuleArchitecture, ranks: ModuleRanks, layers: int) -> int:
-    """Return how often they meet in a step for gradients of experts, and to move their biases.
-
-    Args:
-        layers: with experts, of a rank.
-    """
+    """Return how often they meet in a step for gradients of experts, and to move their biases."""
     gradients = layers > 0 and has_experts(ranks, (Axis.EXPERT_DATA,))
     moved = bool(network.moe_router_enable_expert_bias) and _has_tensors(ranks, _REPLICAS)
     return int(gradients) + layers * int(moved)

@@ -60,11 +60,7 @@ class LanguageCost:
         return np.maximum(total_bytes(self.first), total_bytes(self.last))
 
     def memory_between(self, ahead: Numbers, behind: Numbers) -> Numbers:
-        """Return the bytes of the fullest rank next to other modules on a pipeline.
-
-        Args:
-            ahead, behind: see `micro_batches_in_flight`.
-        """
+        """Return the bytes of the fullest rank next to other modules on a pipeline."""
         first = self.in_flight(0, ahead, behind) - self.held[0]
         last = self.in_flight(self.sizes.pipeline - 1, ahead, behind) - self.held[1]
         return np.maximum(

@@ -26,12 +26,7 @@ _LOGISTIC = 1.702
 
 
 def chance_below(limit: float, peak: Numbers, error: float) -> Numbers:
-    """Return the probability that a predicted peak is really below a limit.
-
-    Args:
-        limit, peak: in bytes.
-        error: standard deviation of predicted peaks, as a share.
-    """
+    """Return the probability that a predicted peak is really below a limit."""
     apart = (limit - peak) / (error * np.maximum(peak, 1.0))
     return 1 / (1 + np.exp(-_LOGISTIC * np.clip(apart, -60, 60)))
 

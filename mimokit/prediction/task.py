@@ -42,7 +42,6 @@ class PredictionTask:
 
     Attributes:
         layout: its modules feed each other as those of the model do.
-        price_per_gpu_hour: in dollars, or None.
         replicas: of an experiment with a strategy between links that it describes.
     """
 
@@ -148,9 +147,6 @@ def chosen_software(
     """Return the training stack of the argument, or else that of the section.
 
     On CPUs it is mimokit's own where neither names one.
-
-    Raises:
-        ConfigError: it is unknown.
     """
     if software is None and section.software is None and hardware.cores is not None:
         return MIMOKIT

@@ -52,9 +52,6 @@ def tensor_collectives(
     """Return module -> planned collectives of the tensor parallel group of a rank in a step.
 
     Where modules share a group, the first of them has those of all.
-
-    Args:
-        lacking: encoders that may have no items in a micro-batch; see `may_lack_items`.
     """
     shared: dict[tuple[object, ...], list[str]] = {}
     for name, ranks in plan.modules.items():

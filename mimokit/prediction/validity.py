@@ -48,21 +48,13 @@ APART = (
 
 
 def check_precision(hardware: Hardware, workload: Workload) -> None:
-    """Refuse a precision that the hardware has not.
-
-    Raises:
-        ConfigError: with those it has.
-    """
+    """Refuse a precision that the hardware has not."""
     if workload.precision not in hardware.precisions:
         raise unknown_name("Precision", workload.precision, hardware.precisions)
 
 
 def check_links(hardware: Hardware, ranks: int) -> None:
-    """Refuse several ranks where the hardware's links are not known.
-
-    Raises:
-        ConfigError: with what would make them known.
-    """
+    """Refuse several ranks where the hardware's links are not known."""
     if ranks == 1 or hardware.has_links:
         return
     sentence = (
@@ -74,11 +66,7 @@ def check_links(hardware: Hardware, ranks: int) -> None:
 
 
 def check_positions(model: Model, workload: Workload) -> None:
-    """Refuse sequences that are longer than a table of learned positions.
-
-    Raises:
-        ConfigError: with the module and its positions.
-    """
+    """Refuse sequences that are longer than a table of learned positions."""
     refuse_if_any(
         Problem(
             module.name,
@@ -176,10 +164,6 @@ def facts_of(
     """Return what rules read of a module; the vocabulary is padded, as Megatron does.
 
     The sequences of encoders are not among it: their length is a mean, and inputs are padded.
-
-    Args:
-        model: that the module is of.
-        name: of the module in a layout; None: its own.
     """
     net, is_language = module.net, isinstance(module, LanguageModel)
     encodes = isinstance(module, EncoderBranch)
@@ -216,11 +200,7 @@ def _most_inner_layers(model: Model) -> int:
 
 
 def check_calibrated(software: Software, hardware: Hardware) -> None:
-    """Refuse a training stack whose constants come from runs on another GPU, or from CPUs.
-
-    Raises:
-        ConfigError: with both names.
-    """
+    """Refuse a training stack whose constants come from runs on another GPU, or from CPUs."""
     if software.name == MIMOKIT.name and hardware.cores is None:
         sentence = (
             f"Software '{software.name}': it was measured on CPUs, and {hardware.name} is none; "
@@ -236,11 +216,7 @@ def check_calibrated(software: Software, hardware: Hardware) -> None:
 
 
 def check_price(price: float | None) -> None:
-    """Refuse a price below nothing.
-
-    Raises:
-        ConfigError: the price is negative or no number.
-    """
+    """Refuse a price below nothing."""
     if price is not None and not 0 <= price < np.inf:
         sentence = f"Price per GPU-hour: it is {price}; it must be a number of at least 0."
         raise ConfigError([Problem("price", "price_per_gpu_hour", price, sentence)])

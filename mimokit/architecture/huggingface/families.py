@@ -121,12 +121,7 @@ def language_family(
     vocab_multiple: int = 1,
     further: bool = True,
 ) -> Family:
-    """Return the tensors of a language model, which may be in a LLaVA.
-
-    Args:
-        stored: as the config describes it.
-        further: with its layers that predict further tokens.
-    """
+    """Return the tensors of a language model, which may be in a LLaVA."""
     kind, model = language_type(config), stored
     if not further:
         model = replace(stored, next_token_layers=0)

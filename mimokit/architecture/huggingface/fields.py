@@ -12,11 +12,7 @@ from mimokit.units import listed, shown
 
 
 class Fields:
-    """One section of a config; `check` raises everything that was wrong with what was read.
-
-    Args:
-        defaults: of Hugging Face's class, for fields that its file leaves out.
-    """
+    """One section of a config; `check` raises everything that was wrong with what was read."""
 
     def __init__(
         self,

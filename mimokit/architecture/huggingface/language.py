@@ -36,11 +36,7 @@ LANGUAGE_TYPES = (
 
 
 def language_model(fields: Fields, kind: str, name: str, tied: bool = False) -> LanguageModel:
-    """Return the language model of a config whose `model_type` is `kind`.
-
-    Args:
-        tied: whether embeddings are tied if the fields do not set it.
-    """
+    """Return the language model of a config whose `model_type` is `kind`."""
     if kind == "gpt2":
         return _gpt2(fields, name)
     deepseek, functions = kind.startswith("deepseek"), functions_of_section(fields, kind)

@@ -80,11 +80,7 @@ def _as_stated(fields: Fields, net: Transformer, kind: str) -> Transformer:
 def _encoder(
     fields: Fields, name: str, net: Transformer, *, image_size: int = 672, patch_bias: bool = True
 ) -> VisionEncoder:
-    """Return the encoder around a net, with rotary positions.
-
-    Args:
-        image_size: where the file states none; the networks take images of any size.
-    """
+    # The networks take images of any size: `image_size` is for files that state none.
     channels = "in_channels" if "in_channels" in fields else "in_chans"
     _check_rotary(fields)
     return VisionEncoder(

@@ -29,13 +29,7 @@ _FEED_FORWARD = {
 def add_qwen_tower(
     weights: WeightTensors, kind: str, branch: EncoderBranch, prefix: str, encoder: str, name: str
 ) -> None:
-    """Add the parameters of a tower and of its mergers.
-
-    Args:
-        kind: of `QWEN_VISION_TYPES`.
-        encoder: begins Megatron's names of the encoder.
-        name: begins those of the projector.
-    """
+    """Add the parameters of a tower and of its mergers."""
     tower = branch.encoder
     assert isinstance(tower, VisionEncoder)
     _add_embeddings(weights, tower, prefix, encoder)

@@ -39,12 +39,7 @@ MISSING: Mapping[str, str] = {
 
 
 def check_readable(what: str, kind: object, readable: Collection[str]) -> None:
-    """Raise `ConfigError` if a `model_type` is not among those that can be read.
-
-    Args:
-        what: is read, in the plural: begins the sentence.
-        kind: what is no text is not looked at.
-    """
+    """Raise `ConfigError` if a `model_type` is not among those that can be read."""
     if not isinstance(kind, str) or kind in readable:
         return
     # One letter wrong is a slip; qwen4 is not a wrong qwen2.

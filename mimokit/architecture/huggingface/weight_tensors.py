@@ -105,7 +105,6 @@ class WeightTensors:
         """Add a parameter that takes its rows from several ranges.
 
         Args:
-            rows: tensor -> its rows (its columns if transposed).
             transposed: the file has columns as rows; those of vectors are not.
         """
         across = self.shape(name)[1:]
@@ -143,7 +142,6 @@ def add_grouped(
     """Add the parameters of a model of `GROUPED_TYPES` or `MIXTURE_TYPES`.
 
     Args:
-        kind: its `model_type`.
         head: name of the output layer in the file; it is passed over if embeddings are tied.
     """
     net, fused = model.net, kind == "phi3"

@@ -87,11 +87,7 @@ def whole_layer(
     number: float = HALF,
     without: Collection[str] = (),
 ) -> Numbers:
-    """Return the bytes of a layer that keeps everything: 10 + 24/t for GPT in 16 bits.
-
-    Args:
-        without: modules that are recomputed, by Megatron's names.
-    """
+    """Return the bytes of a layer that keeps everything: 10 + 24/t for GPT in 16 bits."""
     return tokens * sum(
         saved.numbers * (saved.bytes or number)
         for saved in saved_tensors(net, moe, sizes)

@@ -16,7 +16,6 @@ class SavedTensor:
 
     Attributes:
         part: of the layer; dispatched tokens and router scores belong to the feed-forward part.
-        numbers: per token of the rank.
         bytes: of a number; None: as wide as activations.
         again: modules of Megatron's `recompute_modules` whose recomputation makes it again, so that
             it is not kept. What a module takes in is kept, and the output of the attention core,

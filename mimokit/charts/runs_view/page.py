@@ -26,9 +26,6 @@ def runs_view(runs: Runs, baseline: str | None = None, metric: str | None = None
     Of long and many runs each point of a curve is a mean of several iterations, and the view says
     so. The best runs are told of in full.
 
-    Args:
-        baseline, metric: as in `mimokit.analysis.compare`.
-
     Raises:
         ValueError: as `compare`.
     """

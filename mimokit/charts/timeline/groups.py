@@ -34,7 +34,6 @@ def drawn_timeline(
     """Return what is drawn of a run, and the same as plain data for the browser.
 
     Args:
-        trace: of `mimokit.analysis.read_trace`.
         iteration: of the trace; None for the one of median duration.
         inside: of the steps of the same trace, of `read_trace(..., inside=True)`.
 

@@ -268,7 +268,6 @@ def timeline_view(
     """Return groups as plain data: a span is [lane, key, start, stop, words] of tables.
 
     Args:
-        modules: in the order in which they have colours elsewhere.
         unit: "s", or what the numbers of the axis are.
     """
     groups = list(groups)

@@ -17,7 +17,6 @@ class ModuleFacts:
 
     Attributes:
         heads: query heads.
-        kv_heads: key and value heads; those of latent attention are the query heads.
         ffn: inner width of the dense feed-forward layers, 0 without any.
         shared_ffn: inner width of the shared expert, 0 without one.
         vocab: rows of an embedding that is not padded.
@@ -26,7 +25,6 @@ class ModuleFacts:
             alone comes out even.
         experts: routed experts per layer; 0 for none.
         expert_ffn: inner width of one of them.
-        expert_biases: they have biases.
         value_biases: biases of values, where keys have none; 0 where both have them, or neither.
         projector_widths: outputs of the matrices of projectors that ranks share.
         inner_layers: layers of an encoder whose rows the first layers of a language model add.
@@ -82,8 +80,6 @@ class PairFacts:
     """What rules of two modules read in addition to the sizes of both.
 
     Attributes:
-        name: of the first module, an encoder.
-        other: name of the second module, the language model or another encoder.
         in_first_stage: in homogeneous mode an encoder's sizes are those with which it lies in the
             first stage, 1 stage and 1 chunk. False: they are written as the language model's.
         global_batch_size: samples per optimizer step, 0 if unknown.

@@ -93,11 +93,7 @@ def tells(
 
 
 def no_multiple(field: str, of: str) -> Callable[..., Problem]:
-    """Return what writes that a size does not divide a number of a network.
-
-    Args:
-        of: the field of the size.
-    """
+    """Return what writes that a size does not divide a number of a network."""
 
     def numbers(sizes: Any, facts: Any) -> tuple[int, int]:
         divisor = int(getattr(sizes, _SIZES[of]))

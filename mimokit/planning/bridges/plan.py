@@ -124,9 +124,6 @@ def plan_first_stage_bridge(
     samples that it has computed: a transfer to itself, which moves nothing. All others are sent, as
     between modules on separate ranks. Megatron-LM's pull request 4784 gathers on all stages
     instead, although only the first needs the samples.
-
-    Raises:
-        ValueError: the modules are on different ranks, or the sizes do not divide.
     """
     if source[1].ranks != destination[1].ranks:
         raise ValueError(

@@ -61,14 +61,7 @@ def numbered(transfers: Iterable[Transfer]) -> Iterator[tuple[Transfer, int]]:
 def counted_samples(
     ends: tuple[int, int], sent: Mapping[int, SampleRange], taken: Mapping[int, SampleRange]
 ) -> SampleRange:
-    """Return the samples that two ranks share; a message between them counts the rows of all.
-
-    Args:
-        ends: the rank that sends and the rank that receives.
-        sent: rank -> its samples in the module that sends.
-        taken: rank -> its samples in the module that receives, which include those that it
-            receives.
-    """
+    """Return the samples that two ranks share; a message between them counts the rows of all."""
     (first, last), (start, stop) = sent[ends[0]], taken[ends[1]]
     return max(first, start), min(last, stop)
 
@@ -146,12 +139,7 @@ def route(
     receivers: Sequence[Replica],
     bytes_per_sample: int,
 ) -> Route | None:
-    """Return the route of a form, or None if the samples cannot be cut for it.
-
-    Args:
-        senders: all replicas of the module that sends, in the order of their samples, as many of
-            which each has; `receivers` likewise.
-    """
+    """Return the route of a form, or None if the samples cannot be cut for it."""
     ranks = len(receivers[0].ranks)
     start, stop = receivers[0].samples
     if form == "shards" and (ranks == 1 or (stop - start) % ranks):
@@ -218,13 +206,6 @@ def row_range(
 
     The sender cuts these rows out of what it has computed; the receiver, which knows the same
     counts, allocates exactly that many.
-
-    Args:
-        stored: the samples whose rows the tensor stores, end to end.
-        rows: of the tensor, to check the counts; None: unknown.
-
-    Raises:
-        ValueError: samples that are not stored, or counts that do not fit `stored` or `rows`.
     """
     start, stop = samples
     first, last = stored

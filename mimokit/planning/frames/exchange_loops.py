@@ -120,7 +120,6 @@ def move_from_home(
     Args:
         home: [frames], the rank at which each starts.
         most: load that may be away from home.
-        node: ranks per node.
         thorough: look at all ranks where the others do not help.
     """
     ranks = len(totals)

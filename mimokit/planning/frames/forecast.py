@@ -152,11 +152,6 @@ def forecast_frames(
         patches: for each rank, the patches of the frames that it reads.
         cost: of a frame, in seconds: forward, and backward if the encoder is trained.
         base: seconds that the encoder takes on every rank, whatever frames it has.
-        planner: one of `PLANNERS`.
-        tolerance, ranks_per_node: see `plan_frames`.
-
-    Raises:
-        ValueError: ranks is 0, the planner is unknown, or see `plan_frames`.
     """
     ranks = check_ranks(len(patches))
     home = np.repeat(np.arange(ranks), [len(frames) for frames in patches])

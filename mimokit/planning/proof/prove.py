@@ -20,12 +20,7 @@ EVERY = "every rank"
 
 
 def prove(plan: LayoutPlan, config: ExperimentConfig) -> PlanProof:
-    """Prove a plan, or say what is wrong with it.
-
-    Args:
-        plan: of one replica, or of several that are alike.
-        config: from which it was made: the networks whose parameters the ranks hold.
-    """
+    """Prove a plan, or say what is wrong with it."""
     actions, of_actions = _actions(plan)
     claims = [
         Claim.of("every rank has work", EVERY, unplaced_ranks(plan)),

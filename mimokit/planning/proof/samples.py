@@ -47,11 +47,7 @@ def _by_place(plan: LayoutPlan, ranks: ModuleRanks) -> Ranges:
 
 
 def unread_samples(plan: LayoutPlan, placing: Collection[str] = ()) -> Iterator[str]:
-    """Yield ranks that compute inputs or labels which they do not read.
-
-    Args:
-        placing: modules whose first stage looks up in a text which rows it takes.
-    """
+    """Yield ranks that compute inputs or labels which they do not read."""
     for name, ranks in plan.modules.items():
         batch = plan.batch.modules[name]
         loads = np.array(batch.loads, np.int64)

@@ -63,9 +63,6 @@ def checked_tasks(schedule: Schedule) -> TaskGraph:
 
     The check reads the tables that actions are made from, and the actions themselves only to
     describe a fault: a thousand micro-batches take milliseconds.
-
-    Raises:
-        ScheduleError: as `check_actions`.
     """
     tasks = task_graph(schedule)
     if tasks.faulty:

@@ -126,7 +126,6 @@ def stage_graph(
     """Return the graph of modules that feed each other and have separate ranks.
 
     Args:
-        topology: any graph without a cycle.
         pipeline_parallel: module -> the sets of ranks that it is cut over.
         virtual_pipeline: module -> stages of each of these sets, 1 where it is missing. A set has
             every `pipeline_parallel`-th stage of the module.

@@ -38,11 +38,7 @@ class Await:
 
 
 class QueuedPrograms:
-    """How far programs come.
-
-    Attributes:
-        at: by program: its next operation.
-    """
+    """How far programs come."""
 
     def __init__(self, programs: Sequence[Sequence[Post | Await]]) -> None:
         self.programs = programs

@@ -31,14 +31,7 @@ class Interval:
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """A simulated schedule; times are in the unit that `simulate` was given.
-
-    Attributes:
-        start: task -> when it begins.
-        stop: task -> when it ends.
-        grad_sync: by stage.
-        optimizer: by stage.
-    """
+    """A simulated schedule; times are in the unit that `simulate` was given."""
 
     schedule: Schedule
     tasks: TaskGraph

@@ -208,7 +208,6 @@ class PlanDifference:
     Attributes:
         planned: what the plan, or the sender, gives.
         how: what came instead, as a sentence's end; empty if that is not known.
-        sent: seen by the rank that gives.
     """
 
     crossing: Crossing
@@ -227,12 +226,7 @@ def differences(
     pieces: Iterable[SeenCrossing],
     sent: Mapping[Crossing, SeenCrossing],
 ) -> tuple[PlanDifference, ...]:
-    """Compare what ranks saw at a tick with the plan, and received contents with sent ones.
-
-    Args:
-        pieces: what the ranks saw at that tick.
-        sent: what has been sent and not yet received, this tick included.
-    """
+    """Compare what ranks saw at a tick with the plan, and received contents with sent ones."""
     wanted = dict.fromkeys(planned)
     seen: dict[tuple[Crossing, bool], SeenCrossing] = {}
     differing = []

@@ -117,11 +117,7 @@ def sample_axis(shape: Sequence[int], samples: int | None) -> int:
 
 
 def matrix_of(array: NDArray[Any], samples: int | None, *, images: bool = False) -> NDArray[Any]:
-    """Return a tensor as [rows, columns], samples first.
-
-    Args:
-        images: a row is an image, with all of its pixels.
-    """
+    """Return a tensor as [rows, columns], samples first."""
     if array.ndim < 2:
         return array.reshape(1, -1)
     if images:

@@ -34,9 +34,6 @@ def described_weights(source: str | os.PathLike[str]) -> WeightDirectory:
 
     Args:
         source: a directory with a config.json, with weights or without, or a config.json.
-
-    Raises:
-        ConfigError: as `read_directory`, or the config is wrong.
     """
     path = Path(source)
     if os.path.isfile(path) and path.suffix == ".json":

@@ -40,7 +40,6 @@ class StoredTensor:
     """A tensor in a file.
 
     Attributes:
-        file: name of the file in the directory.
         dtype: safetensors' name.
         start: first byte in the file.
     """

@@ -158,7 +158,6 @@ class WeightPlanner:
     """The checks of the weights of one directory in one layout, and the plans of its ranks.
 
     Args:
-        source: a directory, or what `read_directory` returned for it.
         dtype: torch's name of the dtype of loading; None: as in the files.
         family: the tensors to plan; None: all of the files.
 

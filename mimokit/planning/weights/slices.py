@@ -107,11 +107,7 @@ def sliced_tensors(plan: WeightPlan) -> tuple[SlicedTensor, ...]:
 
 @dataclass
 class _Kind:
-    """The tensors of one kind and stage; only the slices of the first are kept, others are alike.
-
-    Attributes:
-        held: rank -> its blocks of the first tensor.
-    """
+    """The tensors of one kind and stage; those of all are like the first."""
 
     first: str
     columns: int

@@ -14,11 +14,7 @@ from mimokit.prediction.hardware import Hardware
 
 @dataclass(frozen=True)
 class Calibration:
-    """Result of `calibrate`.
-
-    Attributes:
-        path: of the hardware file, for `hardware=`.
-    """
+    """Result of `calibrate`."""
 
     hardware: Hardware
     fits: tuple[FittedLaw, ...]

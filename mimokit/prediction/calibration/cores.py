@@ -87,11 +87,7 @@ def config_of_training(training: Training) -> ExperimentConfig:
 
 
 def fit_cores(hardware: Hardware, steps: Sequence[StepTime]) -> tuple[Hardware, FittedLaw]:
-    """Return hardware with the constants of its cores, and the fit of the steps on all ranks.
-
-    Raises:
-        ConfigError: there are too few steps, or they take no longer than products say.
-    """
+    """Return hardware with the constants of its cores, and the fit of the steps on all ranks."""
     most = max(step.training.ranks for step in steps)
     on_all = [step for step in steps if step.training.ranks == most]
     names = ["byte", "kernel", "micro_batch", "step"]

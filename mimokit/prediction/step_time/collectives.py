@@ -44,11 +44,7 @@ class AxisTraffic:
     def plus(
         self, count: Numbers, message: TimedMessage, moved: Numbers, ranks: Numbers
     ) -> AxisTraffic:
-        """Return the same with `count` more collectives.
-
-        Args:
-            moved: bytes that a rank sends in one of them.
-        """
+        """Return the same with `count` more collectives."""
         return AxisTraffic(
             self.seconds + count * message.seconds,
             self.launches + count,

@@ -71,11 +71,7 @@ def layer_terms(layer: LayerInput) -> LayerTerms:
 
 
 def layer_time(layer: LayerInput, *, trained: bool = True) -> LayerTime:
-    """Return the seconds of one layer.
-
-    Args:
-        trained: the backward pass computes gradients of weights.
-    """
+    """Return the seconds of one layer."""
     terms = layer_terms(layer)
     backward = terms.backward + (terms.weights if trained else ())
     return LayerTime(

@@ -124,9 +124,6 @@ def last_round(
 
     Each chunk but one waits for the micro-batches that are missing, in the backward pass; in the
     forward pass only if it is the first round.
-
-    Args:
-        forward, backward: seconds of the slowest stage for one micro-batch.
     """
     missing = np.mod(-micro_batches, sizes.pipeline)
     each = backward + np.where(np.less(micro_batches, sizes.pipeline), forward, 0.0)

@@ -55,11 +55,7 @@ _STACKS = ("megatron-bridge", "megatron-bridge-2025", DROPPING)
 
 
 def default_name(gpu: str, stack: str, has_experts: bool) -> str:
-    """Return the name of the defaults for a GPU and a training stack.
-
-    Args:
-        gpu: `Hardware.name`.
-    """
+    """Return the name of the defaults for a GPU and a training stack."""
     if not has_experts or stack not in _STACKS:
         return "eager"
     return _FAMILIES.get(chip_of(gpu) or "", "eager")

@@ -27,7 +27,6 @@ class Software:
     """A training stack. The constants have bounds and sources in `step_time.constants`.
 
     Attributes:
-        rotates: rotary positions in each layer; otherwise learned positions are added once.
         host_layer: host seconds of launching the forward or backward pass of a dense layer, or of
             what a layer has besides experts, in 16 bits.
         host_experts: host seconds that experts add to it: routing, permutation, their products.
@@ -264,10 +263,6 @@ def movable(gpu: str, software: Software | None = None) -> Mapping[str, tuple[fl
 
     Shares are those of the rates of the GPU's file, so that their products stay inside the bounds
     of `CONSTANTS`.
-
-    Args:
-        gpu: `Hardware.name`.
-        software: None: any.
     """
     chip = chip_of(gpu)
     is_old = chip == "a100"
@@ -294,9 +289,6 @@ def movable(gpu: str, software: Software | None = None) -> Mapping[str, tuple[fl
 
 def save_software(software: Software, base: str, path: str | os.PathLike[str]) -> Path:
     """Write the constants of a calibrated stack to a file that `load_software` reads.
-
-    Args:
-        base: name of the stack that it changes.
 
     Raises:
         ConfigError: that is none of the shipped stacks, so that the file could not be read; the

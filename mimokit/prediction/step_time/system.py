@@ -31,9 +31,6 @@ class System:
 
     Attributes:
         precision: of matrix products. Attention and logits have at least 16 bits.
-        strategy_bytes: what a strategy between replicas keeps per parameter that trains.
-        gathered_bytes: what it keeps besides where ranks of a replica have shards of weights.
-        optimizer_bytes: fp32 master weight and what the optimizer keeps, likewise.
     """
 
     hardware: Hardware
