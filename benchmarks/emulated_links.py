@@ -25,7 +25,6 @@ from mimokit.engine.strategies import (
 )
 from mimokit.experiment import Trainer
 from mimokit.extras.strategies.network import Network as Links
-from mimokit.prediction import Link
 from tests.network_hosts import engines_on, network_of, why_no_hosts
 
 PAIRS = 3
@@ -52,12 +51,10 @@ class Case:
 def cases() -> tuple[Case, ...]:
     """Return fits of some seconds each."""
     line = {"bandwidth": "100 Mbit/s", "latency": "5 ms"}
-    sites = {"sites": (2, 2), "inside": Link.of("1 Gbit/s"), **line}
     return (
         Case("DiLoCo, H 20, equal links", DiLoCoStrategy(SGD, H=20), 200, line),
         Case("SimpleReduce, equal links", SimpleReduceStrategy(SGD), 20, line),
-        Case("FedAvg, islands of two, two sites", FedAvgStrategy(SGD, H=10, island_size=2), 100,
-             sites),
+        Case("FedAvg, islands of two", FedAvgStrategy(SGD, H=10, island_size=2), 100, line),
         Case("SPARTA, p 0.1, each step", SPARTAStrategy(SGD, p_sparta=0.1), 40, line),
         Case("Streaming DiLoCo, overlapped",
              StreamingDiLoCoStrategy(SGD, H=40, fragments=2, overlap_steps=10), 200, line),

@@ -13,13 +13,13 @@ from mimokit.units import counted
 PORT = 29500
 
 _SLURM = """#!/bin/bash
-#SBATCH --job-name={name}
+#SBATCH --job-name=mimokit
 #SBATCH --nodes={nodes}
 #SBATCH --ntasks-per-node=1
 #SBATCH --gpus-per-node={gpus}
-#SBATCH --time={hours}
+#SBATCH --time=24:00:00
 #SBATCH --exclusive
-{extra}
+
 # {layout}
 set -euo pipefail
 
@@ -37,11 +37,9 @@ torchrun --nnodes={nodes} --nproc-per-node={gpus} --node-rank="$SLURM_NODEID" \\
 def to_torchrun(
     layout: Layout,
     script: str,
-    arguments: Sequence[str] = (),
     *,
     hosts: Sequence[str] = ("localhost",),
     gpus_per_node: int = 8,
-    port: int = PORT,
 ) -> str:
     """Return one torchrun command per host, each under a comment that names its host.
 
@@ -58,45 +56,25 @@ def to_torchrun(
         "(--host NAME, once for each)."
     )
     _check(nodes == len(set(hosts)) == len(hosts), "hosts", list(hosts), sentence)
-    command = " ".join(map(shlex.quote, (script, *arguments)))
     lines = []
     for number, host in enumerate(hosts):
         lines.append(f"# on {host}")
         lines.append(
             f"torchrun --nnodes={nodes} --nproc-per-node={each} --node-rank={number} "
-            f"--master-addr={shlex.quote(hosts[0])} --master-port={port} {command}"
+            f"--master-addr={shlex.quote(hosts[0])} --master-port={PORT} {shlex.quote(script)}"
         )
     return "\n".join(lines) + "\n"
 
 
-def to_slurm(
-    layout: Layout,
-    script: str,
-    arguments: Sequence[str] = (),
-    *,
-    gpus_per_node: int = 8,
-    name: str = "mimokit",
-    hours: int = 24,
-    partition: str | None = None,
-    account: str | None = None,
-    port: int = PORT,
-) -> str:
-    """Return a batch script for Slurm that starts one torchrun per node."""
+def to_slurm(layout: Layout, script: str, *, gpus_per_node: int = 8) -> str:
+    """Return a batch script for Slurm, of 24 hours, that starts one torchrun per node."""
     nodes, each = nodes_of(layout, gpus_per_node)
-    options = {"partition": partition, "account": account}
-    extra = "".join(
-        f"#SBATCH --{key}={_word(key, text)}\n" for key, text in options.items() if text
-    )
-    inner = " ".join(map(shlex.quote, (script, *arguments)))
     return _SLURM.format(
-        name=_word("name", name),
         nodes=nodes,
         gpus=each,
-        hours=f"{hours}:00:00",
-        extra=extra,
         layout=str(layout).replace("\n", " "),
-        port=port,
-        command=inner.replace("'", "'\\''"),
+        port=PORT,
+        command=shlex.quote(script).replace("'", "'\\''"),
     )
 
 
@@ -113,13 +91,6 @@ def nodes_of(layout: Layout, gpus_per_node: int) -> tuple[int, int]:
     )
     _check(layout.gpus % gpus_per_node == 0, "gpus_per_node", gpus_per_node, sentence)
     return layout.gpus // gpus_per_node, gpus_per_node
-
-
-def _word(field: str, value: str) -> str:
-    plain = bool(value) and all(letter.isalnum() or letter in "-_.," for letter in value)
-    sentence = f"{field} is {value!r}; write letters, digits, '-', '_', '.' or ','."
-    _check(plain, field, value, sentence)
-    return value
 
 
 def _check(right: bool, field: str, value: object, sentence: str) -> None:

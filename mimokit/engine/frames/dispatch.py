@@ -40,7 +40,6 @@ class FrameContext:
     rank: int
     group: dist.ProcessGroup
     trained: bool
-    equal_gradients: bool
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,6 @@ class _Header:
     gradients: int
     trained: int
     input_trained: int
-    held: int
     broken: int
 
 
@@ -64,8 +62,6 @@ def input_dispatch(
     group: dist.ProcessGroup,
     settings: FrameSettings,
     trained: bool = True,
-    held: int | None = None,
-    equal_gradients: bool = False,
 ) -> tuple[tuple[torch.Tensor, torch.Tensor], FrameContext | None]:
     """Send every frame to the rank that is to encode it. Collective.
 
@@ -75,12 +71,6 @@ def input_dispatch(
         group: the ranks that share the work: data parallel, or data and context parallel.
         settings: how to balance; the same on all ranks.
         trained: the encoder has parameters that require a gradient.
-        held: the number of this rank's samples, its data-parallel rank say. Ranks that give the
-            same number hold the same frames; each encodes a share and gets all results. None: the
-            frames of each rank are its own.
-        equal_gradients: ranks of one number have each the whole gradient of the outputs, as the
-            tensor-parallel ranks of a language model. Otherwise each has the part of its tokens, as
-            context-parallel ranks, and parts are added.
 
     Returns:
         Patches and grid for the encoder, with one row of the grid per frame where the settings
@@ -99,22 +89,21 @@ def input_dispatch(
         patches=len(hidden_states),
         shape=_code(tuple(hidden_states.shape[1:])),
         dtype=_code(hidden_states.dtype),
-        settings=_code((settings, equal_gradients)),
+        settings=_code(settings),
         gradients=int(torch.is_grad_enabled()),
         trained=int(trained),
         input_trained=int(hidden_states.requires_grad),
-        held=group.rank() if held is None else held,
         broken=int(not well_formed),
     )
     headers, grids = _gather(header, grid, group, hidden_states.device)
     _check(headers, grids)
     try:
-        routes = route_frames(grids, [other.held for other in headers], settings)
+        routes = route_frames(grids, settings)
     except ValueError as error:
         raise FrameDispatchError(str(error)) from error
     input_trained = any(other.input_trained for other in headers)
     needed = input_trained or any(other.trained for other in headers)
-    context = FrameContext(routes, group.rank(), group, needed, equal_gradients)
+    context = FrameContext(routes, group.rank(), group, needed)
     if routes.all_at_home:
         return (hidden_states, grid_thw), context
     return _send(hidden_states, grid_thw, context, input_trained), context
@@ -196,27 +185,19 @@ def _wrong_rows(
 
 def _rows_back(context: FrameContext, output: torch.Tensor, scale: int) -> Rows:
     routes, rank = context.routes, context.rank
-    back, regained = routes.returns(rank), routes.regains(rank)
-    encoded = routes.encodes(rank).frames
-    wanted = routes.rows(back.frames, encoded, scale)
-    expected = sum(routes.encodes(rank).splits) // scale
+    splits = routes.encodes(rank).splits
+    expected = sum(splits) // scale
     if len(output) != expected:  # the status informs all ranks, which wait for that many rows
         output = output.new_zeros(expected, *output.shape[1:])
-    return Rows(
-        _take(output, wanted),
-        [patches // scale for patches in back.splits],
-        [patches // scale for patches in regained.splits],
+    back, regained = (
+        [patches // scale for patches in moved] for moved in (splits, routes.sends(rank).splits)
     )
+    return Rows(output, back, regained)
 
 
 def _in_own_order(context: FrameContext, rows: torch.Tensor, scale: int) -> torch.Tensor:
     routes, rank = context.routes, context.rank
-    order = routes.rows(routes.own(rank), routes.regains(rank).frames, scale)
-    ordered = _take(rows, order)
-    copies = routes.held.count(routes.held[rank])
-    if context.equal_gradients and copies > 1 and ordered.requires_grad:
-        ordered.register_hook(lambda gradient: gradient / copies)  # type: ignore[no-untyped-call]
-    return ordered
+    return _take(rows, routes.rows(routes.own(rank), routes.sends(rank).frames, scale))
 
 
 def _take(tensor: torch.Tensor, rows: np.ndarray) -> torch.Tensor:

@@ -26,8 +26,8 @@ VIT_FRAME_PARALLEL = "vit_frame_parallel"
 class FrameParallel:
     """How the ranks of a group share the frames of a vision encoder.
 
-    For a model in data parallel the group is that. `plan_frames` explains `tolerance`, `max_moved`
-    and `ranks_per_node`, `input_dispatch` `held` and `equal_gradients`.
+    The group is that of data parallel. `plan_frames` explains `tolerance`, `max_moved` and
+    `ranks_per_node`.
     """
 
     group: dist.ProcessGroup
@@ -35,39 +35,6 @@ class FrameParallel:
     tolerance: float = 0.01
     max_moved: float | None = None
     ranks_per_node: int | None = None
-    held: int | None = None
-    equal_gradients: bool = False
-
-    @classmethod
-    def with_copies(
-        cls,
-        group: dist.ProcessGroup,
-        copies: dist.ProcessGroup,
-        *,
-        equal_gradients: bool = False,
-        **settings: Any,
-    ) -> FrameParallel:
-        """Return how ranks that hold the same frames encode a share each and gather the results.
-
-        Without it, every context-parallel rank of a language model, or every tensor-parallel rank
-        of a small encoder, encodes all frames of its samples.
-
-        Args:
-            group: the ranks that share the work: `copies` itself, or data parallel x copies.
-            copies: the ranks of the group that hold the same frames as this one.
-            equal_gradients: True for tensor-parallel ranks; see `input_dispatch`.
-
-        Raises:
-            ValueError: the group does not contain the copies.
-        """
-        members, same = (dist.get_process_group_ranks(ranks) for ranks in (group, copies))
-        if outside := sorted(set(same) - set(members)):
-            raise ValueError(
-                f"Rank {outside[0]} holds the same frames, but is not in the group that shares "
-                f"them, ranks {listed(list(map(str, members)))}; give a group that contains all "
-                "copies."
-            )
-        return cls(group, held=min(same), equal_gradients=equal_gradients, **settings)
 
     def dispatch(
         self,
@@ -86,9 +53,8 @@ class FrameParallel:
         )
         trained = any(parameter.requires_grad for parameter in module.parameters())
         return input_dispatch(
-            hidden_states, grid_thw, group=self.group, settings=settings, trained=trained,
-            held=self.held, equal_gradients=self.equal_gradients,
-        )  # fmt: skip
+            hidden_states, grid_thw, group=self.group, settings=settings, trained=trained
+        )
 
 
 Patch: TypeAlias = Callable[[Any, FrameParallel], None]

@@ -24,9 +24,6 @@ CASES = {
     "whole videos": Case(MIXED, settings=FrameSettings(MERGE, split_time=False)),
     "by attention": Case(MIXED, settings=FrameSettings(MERGE, cost=FrameCost(1.0, 0.5))),
     "some ranks": Case(MIXED[:2], ranks=[1, 3]),
-    "copies with a part each": Case([MIXED[0], MIXED[3]], held=[0, 0, 1, 1]),
-    "copies in turn, one without": Case([MIXED[0], []], held=[0, 1, 0, 1]),
-    "copies with the whole gradient": Case([MIXED[3]], held=[0, 0, 0, 0], equal=True),
     "more rows than travel ahead": Case([[(1, 2, 2)] * 300, [], [], [(1, 2, 2)]]),
     "equal frames": Case([[(1, 4, 4)]] * 4),
     "no frames": Case([[]] * 4),
@@ -77,7 +74,6 @@ WRONG = {
     Wrong(3, patches_left_out=1): "On rank 3 of the group, there are 3 patches, but grid_thw desc",
     Wrong(1, grid=((1, 2, 3),)): "On rank 1 of the group, row 0 of the grid is [1, 2, 3]",
     Wrong(1, grid=((1.0, 2.0, 2.0),)): "On rank 1 of the group, grid_thw is not [rows, 3]",
-    Wrong(2, held=1): "Ranks 1 and 2 of the group hold the same samples (number 1), but 2 and 1",
 }
 
 
@@ -98,9 +94,9 @@ def test_every_rank_says_what_is_wrong_and_goes_on(cluster):
 
 def test_wrong_rows_where_nothing_travels():
     grid = np.array([[1, 2, 2]])
-    routes = route_frames([grid, grid], [0, 1], FrameSettings(MERGE))
+    routes = route_frames([grid, grid], FrameSettings(MERGE))
     assert routes.all_at_home
-    context = dispatch.FrameContext(routes, 1, SimpleNamespace(), True, False)
+    context = dispatch.FrameContext(routes, 1, SimpleNamespace(), True)
     with pytest.raises(dispatch.FrameDispatchError, match="output 1 has 2 rows of 4 patches"):
         output_dispatch(context, [torch.zeros(4, 1), torch.zeros(2, 1)], [1, 4])
     for scales in ([1], [1, 0]):

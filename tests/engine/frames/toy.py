@@ -53,35 +53,27 @@ class Case:
     """A batch on a group of ranks.
 
     Attributes:
-        rows: samples -> the rows of their grid.
-        held: rank of the group -> the samples that it holds; by default its own.
-        ranks: of the world; by default as many as there are samples.
+        rows: of the grid of each rank of the group.
+        ranks: of the world; by default the first ones.
         settings: of the dispatch.
-        equal: every holder has the whole gradient.
         pixels: the ranks of the group whose patches require a gradient.
         frozen: the encoder is.
     """
 
     rows: Sequence[Rows]
-    held: Sequence[int] = ()
     ranks: Sequence[int] = ()
     settings: FrameSettings = field(default_factory=lambda: FrameSettings(MERGE))
-    equal: bool = False
     pixels: Sequence[int] = ()
     frozen: bool = False
 
-    def holders(self) -> Sequence[int]:
-        return self.held or range(len(self.rows))
-
     def members(self) -> Sequence[int]:
-        return self.ranks or range(len(self.holders()))
+        return self.ranks or range(len(self.rows))
 
 
 def batch_of(case: Case, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the patches and the grid that a rank of the group holds."""
-    number = case.holders()[rank]
-    grid = torch.tensor(case.rows[number], dtype=torch.int64).reshape(-1, 3)
-    generator = torch.Generator().manual_seed(100 + number)
+    grid = torch.tensor(case.rows[rank], dtype=torch.int64).reshape(-1, 3)
+    generator = torch.Generator().manual_seed(100 + rank)
     patches = torch.randn(
         int(grid.prod(1).sum()), FEATURES, generator=generator, dtype=torch.float64
     )
@@ -102,21 +94,16 @@ def computed(case: Case, group: Any, dispatched: bool) -> dict[str, Any]:
             group=group,
             settings=case.settings,
             trained=not case.frozen,
-            held=case.holders()[rank],
-            equal_gradients=case.equal,
         )
         outputs = output_dispatch(context, encoder(given, sizes), SCALES)
         encoded = len(given)
     else:
         outputs, encoded = encoder(patches, grid), len(patches)
-    loss = sum(((output * _weights(case, rank, output)) ** 2).sum() for output in outputs)
+    loss = sum(((output * _weights(rank, output)) ** 2).sum() for output in outputs)
     if loss.requires_grad:
         loss.backward()
     gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in encoder.parameters()]
-    share = 1.0
-    if case.equal and not dispatched:
-        share = 1 / case.holders().count(case.holders()[rank])  # each has the whole gradient
-    flat = share * torch.cat([gradient.flatten() for gradient in gradients])
+    flat = torch.cat([gradient.flatten() for gradient in gradients])
     dist.all_reduce(flat, group=group)
     return {
         "outputs": [output.detach() for output in outputs],
@@ -127,10 +114,9 @@ def computed(case: Case, group: Any, dispatched: bool) -> dict[str, Any]:
     }
 
 
-def _weights(case: Case, rank: int, output: torch.Tensor) -> torch.Tensor:
-    """Return what a rank makes of the outputs: another part on each, or the same on all holders."""
-    seed = case.holders()[rank] if case.equal else rank
-    generator = torch.Generator().manual_seed(900 + seed)
+def _weights(rank: int, output: torch.Tensor) -> torch.Tensor:
+    """Return what a rank makes of the outputs: another part on each."""
+    generator = torch.Generator().manual_seed(900 + rank)
     return torch.rand(output.shape, generator=generator, dtype=torch.float64)
 
 
@@ -171,7 +157,6 @@ class Wrong:
     dtype: torch.dtype | None = None
     patches_left_out: int = 0
     grid: Sequence[Sequence[float]] | None = None
-    held: int | None = None
     no_grad: bool = False
     rows_too_many: int = 0
 
@@ -199,7 +184,6 @@ def errors(cases: Sequence[Wrong]) -> list[str]:
                     grid,
                     group=group,
                     settings=own.settings or FrameSettings(MERGE),
-                    held=own.held,
                 )
                 outputs = ToyEncoder(own.rows_too_many)(given, sizes)
                 output_dispatch(context, outputs, SCALES)

@@ -11,8 +11,6 @@ import pytest
 from mimokit.config import ConfigError, StrategyConfig
 from mimokit.extras.strategies.exchanges import StrategyPlan, plan_of_size, plan_strategy
 from mimokit.extras.strategies.network import Network, predict_strategy, strategy_timeline
-from mimokit.prediction import Link
-from mimokit.prediction.hardware import load_hardware
 from tests.rows import rows
 
 ENTRIES = 250_000
@@ -50,32 +48,6 @@ def test_jitter_is_that_of_the_latest_message() -> None:
     late = Network("1 Gbit/s", "5 ms", "10 ms", efficiency=1.0)
     extra = exchange_seconds(late, planned("diloco")) - exchange_seconds(GIGABIT, planned("diloco"))
     assert extra == pytest.approx(6 * 0.010 * 4 / 5)
-
-
-def test_a_ring_crosses_sites_as_seldom_as_it_can() -> None:
-    """Six nodes of two sites, listed in turn: the best ring crosses twice, each round waits."""
-    fast, slow = Link.of("10 Gbit/s"), Link.of("1 Gbit/s", "20 ms")
-    site = [0, 1, 0, 1, 0, 1]
-    links = [[fast if site[a] == site[b] else slow for b in range(6)] for a in range(6)]
-    network = Network(links=links, efficiency=1.0)
-    seconds = exchange_seconds(network, planned("diloco", 6))
-    assert seconds == pytest.approx(10 * (0.020 + MEGABYTE / 6))
-    sites = Network("1 Gbit/s", "20 ms", sites=(3, 3), inside=fast, efficiency=1.0)
-    assert exchange_seconds(sites, planned("diloco", 6)) == pytest.approx(seconds)
-
-
-def test_a_slow_link_is_left_out_of_the_ring() -> None:
-    fast, slow = Link.of("10 Gbit/s"), Link.of("1 Mbit/s")
-    links = [[slow if {a, b} == {0, 1} else fast for b in range(4)] for a in range(4)]
-    network = Network(links=links, efficiency=1.0)
-    assert exchange_seconds(network, planned("diloco")) == pytest.approx(6 * MEGABYTE / 40)
-
-
-def test_what_calibrate_measured_is_a_network() -> None:
-    hardware = load_hardware("h100")
-    network = Network.of_hardware(hardware, 4)
-    rate = hardware.domain.bandwidth * hardware.efficiency.links
-    assert network.link(0, 3).bandwidth == 8 * rate
 
 
 @rows(
@@ -182,18 +154,10 @@ def test_a_plan_without_a_model_has_all_parameters(name: Any, parameters: int) -
     (lambda: Network("fast"), "network.bandwidth is 'fast': it is not a bandwidth"),
     (lambda: Network("1 Gbit/s", "5"), "network.latency is '5': it has no unit; write 30 ms"),
     (lambda: Network("1 Gbit/s", "-5 ms"), "it must be at least 0"),
-    (lambda: Network(), "give either it or the matrix `links`"),
     (lambda: Network("1 Gbit/s", speeds=(1, 0)), "network.speeds is (1, 0); each must be"),
-    (lambda: Network("1 Gbit/s", sites=(2, 2)), "sites need the link within them"),
     (lambda: Network("1 Gbit/s", efficiency=0), "network.efficiency is 0; it must be above"),
     (lambda: Network("1 Gbit/s", spread=-1), "network.spread is -1; it must be at least 0"),
     (lambda: Network("1 Gbit/s", speeds=(1,)).check_nodes(2), "one for each of the 2 nodes"),
-    (
-        lambda: Network("1 Gbit/s", sites=(1,), inside=Link(1.0)).check_nodes(2),
-        "they must have 2 nodes together",
-    ),
-    (lambda: Network(links=[[]]).link, "each row needs as many links"),
-    (lambda: Network(links=[[Link(1.0)]]).check_nodes(2), "give one for each of 2"),
 )
 def test_what_is_no_network_is_rejected(make: Any, sentence: str) -> None:
     with pytest.raises(ConfigError) as caught:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -88,16 +88,12 @@ class Case:
         arguments: of the class.
         steps: to train.
         dtype: of the model.
-        nodes_as: whose data each node reads.
-        apart: whether nodes begin with different weights.
     """
 
     kind: str
     arguments: dict[str, Any] = field(default_factory=dict)
     steps: int = 9
     dtype: torch.dtype = torch.float32
-    nodes_as: Sequence[int] = (0, 1, 2, 3)
-    apart: bool = False
 
     def strategy(self) -> Strategy:
         made: Strategy = getattr(of_package, self.kind)(**self.arguments)
@@ -115,31 +111,14 @@ class Outcome:
 
 def train(case: Case, rank: int, num_nodes: int) -> Outcome:
     strategy, model = case.strategy(), net(case.dtype)
-    if case.apart:
-        for one in model.parameters():
-            one.data += rank
     strategy._init_node(model, rank, num_nodes)
     weights = []
     for step in range(case.steps):
         strategy.zero_grad()
-        model(batch(case.nodes_as[rank], step, case.dtype)).backward()
+        model(batch(rank, step, case.dtype)).backward()
         strategy.step()
         weights.append(flat(model))
     return Outcome(weights, strategy.ledger.messages)
-
-
-class SignSGD(torch.optim.Optimizer):
-    """Steps by the sign of the gradient."""
-
-    def __init__(self, parameters: Iterable[nn.Parameter], lr: float) -> None:
-        super().__init__(parameters, {"lr": lr})
-
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> None:
-        for group in self.param_groups:
-            for one in group["params"]:
-                if one.grad is not None:
-                    one.sub_(one.grad.sign(), alpha=group["lr"])
 
 
 def train_all(cases: Sequence[Case]) -> list[Outcome]:

@@ -62,7 +62,7 @@ class Oracle:
         for completed in range(1, self.case.steps + 1):
             for node, model in enumerate(self.models):
                 self.optims[node].zero_grad()
-                samples = batch(self.case.nodes_as[node], completed - 1, self.case.dtype)
+                samples = batch(node, completed - 1, self.case.dtype)
                 model(samples).backward()
             self.optimize()
             for when, write in self.late:
