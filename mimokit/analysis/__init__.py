@@ -1,7 +1,5 @@
 """Samples and results folders as pandas tables, compared and explained."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from mimokit.lazy import lazy_names

@@ -10,8 +10,6 @@ of blocks (or runs): percentiles of few independent values are too narrow, see H
 Teachers Should Know About the Bootstrap" (2015).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Runs against a baseline: medians, intervals, and which differences are significant."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Where the time of a run went, in words."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path

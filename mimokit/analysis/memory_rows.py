@@ -1,7 +1,5 @@
 """The memory that modules of runs held, next to what was predicted, from their health."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What a pipeline costs: the bubble of its schedule, and stages that work longer than others."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property

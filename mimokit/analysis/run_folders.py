@@ -1,7 +1,5 @@
 """Folders of runs: finds them below paths and globs, names them, and reads one that is whole."""
 
-from __future__ import annotations
-
 import glob
 import os
 from collections import Counter

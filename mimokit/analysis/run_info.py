@@ -1,7 +1,5 @@
 """What is known about a run as a whole: one row of the table of runs."""
 
-from __future__ import annotations
-
 import socket
 from collections import Counter
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """The figures of one run from which its findings are computed."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Step tables: from samples, per iteration, per phase, and summarized in a few numbers."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any

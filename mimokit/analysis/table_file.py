@@ -1,7 +1,5 @@
 """Reads one CSV table of a results folder: its whole rows, and what is wrong with the others."""
 
-from __future__ import annotations
-
 import csv
 import io
 import os

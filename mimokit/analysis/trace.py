@@ -1,7 +1,5 @@
 """The trace of a run as a file that Chrome and Perfetto open, and as a table."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

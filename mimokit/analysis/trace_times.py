@@ -1,7 +1,5 @@
 """A trace against its plan: what stages took, and when they idled."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Encoders, without their projectors: layers, with what stands before and behind them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from mimokit.architecture.pooling import pooling_rows, pooling_work

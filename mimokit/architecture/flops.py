@@ -5,8 +5,6 @@ Each token takes two operations per number of every matrix that it passes, forwa
 backward (arXiv 2104.04473, appendix; without the embedding look-up).
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 

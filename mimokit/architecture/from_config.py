@@ -3,8 +3,6 @@
 Fields at the value that an unset field means are left out, so that files stay short.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import fields, replace

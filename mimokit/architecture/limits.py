@@ -1,7 +1,5 @@
 """How large a model may be, whatever it is read from."""
 
-from __future__ import annotations
-
 from mimokit.architecture.modules import Model
 from mimokit.config.errors import ConfigError, Problem
 

@@ -1,7 +1,5 @@
 """The fields of a config that state parallel sizes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from mimokit.axes import CONFIG_FIELDS, RANK_AXES, Axis, Choice

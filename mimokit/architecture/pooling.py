@@ -1,7 +1,5 @@
 """SigLIP's pooling head: one attention and one feed-forward layer that make one row of an item."""
 
-from __future__ import annotations
-
 from mimokit.architecture.tensor_rows import End, Tensors, norm, uncut
 from mimokit.architecture.transformer import Transformer
 

@@ -1,7 +1,5 @@
 """A row of the table of tensors, from which parameters and matrix products follow."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

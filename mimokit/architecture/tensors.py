@@ -3,8 +3,6 @@
 It is of the networks that mimokit's engine builds and of the weights that it reads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from mimokit.architecture.encoders import ENCODER_NAMES, Encoder

@@ -1,7 +1,5 @@
 """The positions and tokens of an image, a recording or a text in an encoder."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """A stack of transformer layers: its tensors, from which its parameters follow."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import cast

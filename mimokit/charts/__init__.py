@@ -4,8 +4,6 @@ The first use of a chart imports altair and sets it up to work without a network
 `mimokit.charts._renderer`); the palette alone does not import altair.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING
 

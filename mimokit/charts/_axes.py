@@ -1,7 +1,5 @@
 """What charts share: tables as inline data, axes, and legends."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """The samples and the frames of a micro-batch, and the ranks that compute them."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Several runs next to each other: scaling, and what was planned for them."""
 
-from __future__ import annotations
-
 import altair as alt
 import pandas as pd
 

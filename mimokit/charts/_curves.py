@@ -1,7 +1,5 @@
 """Curves over a run: loss, accuracy, tokens per second; and all charts of a run in one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import altair as alt

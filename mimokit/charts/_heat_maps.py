@@ -1,7 +1,5 @@
 """Values of every rank or expert over a run as heat maps: times, work and load."""
 
-from __future__ import annotations
-
 import altair as alt
 import pandas as pd
 

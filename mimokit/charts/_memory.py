@@ -1,7 +1,5 @@
 """Memory of ranks against that of a GPU: predicted by module, and measured by rank."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import altair as alt

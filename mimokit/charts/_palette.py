@@ -4,8 +4,6 @@ Hues follow Okabe and Ito: they differ under the common kinds of colour blindnes
 on a hue alone; each mark also has its position and its text.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Colours of the parts of a step, for charts and views alike."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pandas as pd

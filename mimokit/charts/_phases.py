@@ -1,7 +1,5 @@
 """Where the time of a step goes: measured by rank and by run, and predicted by layout."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

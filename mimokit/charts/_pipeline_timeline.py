@@ -1,7 +1,5 @@
 """The computations of every pipeline stage over time, with the critical path."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How far a layout is from one process, step by step."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Protocol

@@ -1,7 +1,5 @@
 """Map of the ranks: the shard of each module on each rank."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The tensors of a step that two runs were compared at: modules, layers, passes and ranks."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

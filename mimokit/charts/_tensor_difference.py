@@ -1,7 +1,5 @@
 """The first tensor that differs between two runs, as it should be and as it is."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Which heads, rows of the vocabulary and slices of the files are on which rank."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any

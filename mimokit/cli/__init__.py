@@ -1,7 +1,5 @@
 """The commands of `mimokit`; each loads when it is asked for."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from mimokit.lazy import lazy_names

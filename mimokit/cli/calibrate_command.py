@@ -1,7 +1,5 @@
 """`mimokit calibrate`: constants of a training stack from own runs."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from typing import Annotated

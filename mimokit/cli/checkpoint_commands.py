@@ -1,7 +1,5 @@
 """`mimokit checkpoints`, and the export of weights: what is in the checkpoints of a run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -3,8 +3,6 @@
 A command is imported when it is asked for, or for its line of help.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable, Mapping
 from functools import cache

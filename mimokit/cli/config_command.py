@@ -1,7 +1,5 @@
 """`mimokit config`: what a file comes to."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from typing import Annotated

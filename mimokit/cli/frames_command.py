@@ -1,7 +1,5 @@
 """`mimokit frames`: frames as ranks read them and balanced, over given links, without a model."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Annotated

@@ -1,7 +1,5 @@
 """`mimokit import`: the layout in another tool's file, or a LLaVA's weights as an experiment."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping

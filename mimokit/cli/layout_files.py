@@ -1,7 +1,5 @@
 """Layouts in files of any kind that mimokit reads, and texts of any kind that it writes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal

@@ -1,7 +1,5 @@
 """The command line: `mimokit plan`, `config`, `predict`, `search`, `run`, `analyze` and others."""
 
-from __future__ import annotations
-
 import gc
 import io
 import sys

@@ -1,7 +1,5 @@
 """`mimokit plan`: a layout before it runs."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated

@@ -1,7 +1,5 @@
 """A plan for a model that a Hugging Face config describes: the best layout on the named GPUs."""
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A prediction as tables for a terminal."""
 
-from __future__ import annotations
-
 from rich.console import Group
 from rich.text import Text
 

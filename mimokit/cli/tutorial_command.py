@@ -1,7 +1,5 @@
 """`mimokit tutorial`: the notebooks that are shipped, in a folder of the user's."""
 
-from __future__ import annotations
-
 import subprocess
 from importlib.util import find_spec
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`mimokit weights`, `convert`, `memory` and `advise`: weights without engines."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Annotated

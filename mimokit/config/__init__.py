@@ -3,8 +3,6 @@
 Names load on first use: a command that refuses its options needs `ConfigError` alone.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from mimokit.lazy import lazy_names

@@ -1,7 +1,5 @@
 """The base of every config class: strict values, unknown keys rejected, sentences for errors."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """What the data loader reads."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field

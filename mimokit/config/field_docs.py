@@ -1,7 +1,5 @@
 """Meanings of config fields: the docstrings that stand below them, read when one is shown."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import textwrap

@@ -1,7 +1,5 @@
 """The graph of modules: who feeds whom."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 

@@ -1,7 +1,5 @@
 """Fields of a network beyond its sizes: how layers, positions, experts and ends are built."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Literal
 

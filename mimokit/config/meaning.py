@@ -1,7 +1,5 @@
 """What a field of a network means where a config leaves it out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Generic, Literal, Self, TypeVar, cast, overload
 

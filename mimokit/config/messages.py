@@ -1,7 +1,5 @@
 """Turn what pydantic found into problems of ours: one sentence each."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, get_args, get_origin

@@ -1,7 +1,5 @@
 """The model half of a config: modules, their ranks and their networks."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from typing import Annotated, Self, TypeVar

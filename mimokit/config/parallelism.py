@@ -1,7 +1,5 @@
 """The parallel sizes of one module."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 

@@ -1,7 +1,5 @@
 """What a prediction assumes in addition to model, layout and samples."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """How a training stack runs a model: facts that decide its speed, and that no layout states."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """How long a run is, what it measures and how it steps."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

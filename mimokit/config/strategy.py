@@ -1,7 +1,5 @@
 """What is exchanged between replicas, and when: the nine strategies and their arguments."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self

@@ -1,7 +1,5 @@
 """Reads a file that a user names, whatever lies there: a pipe, a device, gigabytes."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """The modules of user code, read again from their files where engines live longer than a run."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import importlib.util

@@ -4,8 +4,6 @@ Aliases and merge keys let a short text represent more values than a machine can
 a text are composed once each, and what they expand to is counted, not built.
 """
 
-from __future__ import annotations
-
 import copy
 import io
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """A config as the text of a file that says each fact once."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator, Mapping
 from pathlib import Path

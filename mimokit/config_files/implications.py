@@ -22,8 +22,6 @@ The mapping may be wrong in any way: a source that cannot be read implies nothin
 report it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -5,8 +5,6 @@ A file has at most one parent: the one that it names with a top-level `extends: 
 `extends: null` means none. Parents may have parents. A baseline inherits only from what it names.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """From a YAML file, or a mapping, to a checked config: all problems at once."""
 
-from __future__ import annotations
-
 import copy
 import os
 from collections.abc import Iterable, Mapping

@@ -19,8 +19,6 @@ An experiment is named after its file and what differs: `FILE-num_microbatches_2
 sizes have their labels (`tp2`), and a module stands in front where two entries vary the same field.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import os

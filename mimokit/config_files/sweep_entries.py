@@ -1,7 +1,5 @@
 """The entries of a `sweep` section: what each of them varies, and the names that result."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

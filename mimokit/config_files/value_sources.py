@@ -1,7 +1,5 @@
 """A config as it results from its files: every value, and where it comes from."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Fills in the networks of modules that start from weights, from their config.json."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """All combinations of module sizes that the modes allow, in blocks that are evaluated together."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

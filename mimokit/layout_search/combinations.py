@@ -1,7 +1,5 @@
 """What of a search's layouts is refused with what the modules and the run have."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The objective of a search and the constraints on layouts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args

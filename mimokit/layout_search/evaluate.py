@@ -1,7 +1,5 @@
 """Evaluate all combinations of module sizes, and remember the best ones."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Why the best layout of a search is the best, in a few sentences."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

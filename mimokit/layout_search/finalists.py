@@ -1,7 +1,5 @@
 """Simulate the layouts that the closed forms put first."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 

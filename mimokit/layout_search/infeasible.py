@@ -1,7 +1,5 @@
 """What is missing if no layout fits."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 

@@ -3,8 +3,6 @@
 Rules of pairs read few sizes, so that many choices of other modules leave the same candidates.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Layouts that no other one beats in step time, memory and GPUs at once."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

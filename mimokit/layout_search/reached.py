@@ -1,7 +1,5 @@
 """What a search has reached, which leaves out most layouts before their seconds are computed."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

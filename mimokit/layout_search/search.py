@@ -1,7 +1,5 @@
 """Find the best of all layouts."""
 
-from __future__ import annotations
-
 import time
 import warnings
 from collections import Counter

@@ -1,7 +1,5 @@
 """The values that are tried in each dimension, and what is cut if there are too many."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

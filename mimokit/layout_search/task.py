@@ -1,7 +1,5 @@
 """One search: the model, the hardware and the objective."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Iterator, Mapping

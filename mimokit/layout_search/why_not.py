@@ -1,7 +1,5 @@
 """Why a search did not choose a certain layout."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Whether the files of a checkpoint are what one save has written, byte for byte; without torch."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable

@@ -4,8 +4,6 @@ A checkpoint is a folder `step-<number>` of files that ranks have written, and a
 written last. A folder without a marker is no checkpoint.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Digests of what is read back as numbers: they tell of accidents, not of those who mean harm."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping

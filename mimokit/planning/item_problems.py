@@ -3,8 +3,6 @@
 A prediction needs none of it, so that the rules of a config alone do not see it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from mimokit.architecture.tokens import (

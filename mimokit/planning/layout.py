@@ -1,7 +1,5 @@
 """Plans a layout from its config."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any

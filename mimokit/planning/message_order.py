@@ -1,7 +1,5 @@
 """The order of all messages between ranks, for a backend that ignores tags, as NCCL does."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 

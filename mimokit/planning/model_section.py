@@ -1,7 +1,5 @@
 """The section `model` alone as an experiment, for who plans before there is data."""
 
-from __future__ import annotations
-
 import math
 
 from mimokit.architecture.tokens import tokens_per_item

@@ -6,8 +6,6 @@ that a layout is compared with one process without sending a tensor; the mean sq
 in expectation, the sum of squares of the entries.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum

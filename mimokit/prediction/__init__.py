@@ -1,7 +1,5 @@
 """Memory and step time of a whole model in a layout, and time of strategies on a network."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from mimokit.lazy import lazy_names

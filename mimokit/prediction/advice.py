@@ -1,7 +1,5 @@
 """Which tensor parallel size a model should train with, and what to set before."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

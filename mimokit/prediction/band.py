@@ -5,8 +5,6 @@ to. They are wider where nobody says how the stack runs a model, and where nothi
 measured.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from mimokit.architecture.modules import LanguageModel

@@ -17,8 +17,6 @@ Layers that are recomputed whole have those of the forward pass in the backward 
 computed only there, as the forward pass has no gradients.
 """
 
-from __future__ import annotations
-
 from mimokit.architecture.parallel_sizes import RECOMPUTE_FULL
 from mimokit.axes import Axis, Choice
 from mimokit.config import ModuleArchitecture

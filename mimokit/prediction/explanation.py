@@ -1,7 +1,5 @@
 """What a predicted step consists of, module by module, in figures that a reader can check."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Frames of samples as a user writes them, and what sharing the frames of a micro-batch saves."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import replace

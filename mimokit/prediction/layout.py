@@ -1,7 +1,5 @@
 """A layout for predictions: parallel sizes of all modules, without ranks' addresses."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

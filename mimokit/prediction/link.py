@@ -1,7 +1,5 @@
 """A link between two ranks or nodes, read from texts with units."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self

@@ -1,7 +1,5 @@
 """Paths through the graph of modules, of one layout or of an array of layouts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
 

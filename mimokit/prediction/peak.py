@@ -1,7 +1,5 @@
 """The peak of a rank's device, of which utilisation is a share."""
 
-from __future__ import annotations
-
 import re
 
 from mimokit.config.errors import ConfigError, Problem

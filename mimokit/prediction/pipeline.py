@@ -1,7 +1,5 @@
 """Event simulation of a layout's pipeline, which is more exact than the closed form."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`mimokit.plan`: the plan of a layout, and next to it what is predicted for that plan."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Predict memory and step time of one layout, and the parts they consist of."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial

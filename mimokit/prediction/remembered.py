@@ -1,7 +1,5 @@
 """Remember what functions of one layout returned: variants of a layout share most modules."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar

@@ -1,7 +1,5 @@
 """The result of a prediction: time, memory and price of one step."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any

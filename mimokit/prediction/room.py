@@ -4,8 +4,6 @@ Peaks are predicted within an error that is known for each training stack. Near 
 allocator frees what it kept and asks for it again in every micro-batch, which takes most of a step.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

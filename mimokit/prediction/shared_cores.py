@@ -4,8 +4,6 @@ A rank that waits leaves its core to the others. So a step takes as long as its 
 all CPU seconds divided by the cores, whichever is more.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 

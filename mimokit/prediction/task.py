@@ -1,7 +1,5 @@
 """The input of a prediction, from an experiment or from a model with a layout."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The timeline of one predicted step: what each stage works on, and when."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal

@@ -16,8 +16,6 @@ only to the next one. Numbers are fp32, as in mimokit's engine.
 Frozen modules reduce no gradients. If no gradient passes a module, nothing is sent backward.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """What is refused before anything is predicted."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import get_args

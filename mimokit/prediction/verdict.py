@@ -1,7 +1,5 @@
 """What one decides between layouts by: seconds, tokens, memory, idle time and dollars of a step."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 

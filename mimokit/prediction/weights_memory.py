@@ -1,7 +1,5 @@
 """Bytes per rank of the model of a weights directory, at sizes that can cut its tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Model descriptions from Hugging Face configs. Nothing is downloaded."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping

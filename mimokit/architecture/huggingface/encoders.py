@@ -1,7 +1,5 @@
 """Hugging Face configs of vision and audio encoders."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Which tensors Hugging Face weights contain, by the `model_type` of its config."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """What a network computes between its matrices, and how a Hugging Face config states it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any

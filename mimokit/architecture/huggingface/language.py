@@ -1,7 +1,5 @@
 """Hugging Face configs of language models."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, get_args
 

@@ -1,7 +1,5 @@
 """Hugging Face configs of LLaVA: a vision tower, two matrices with a GELU, and a language model."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from mimokit.architecture.encoders import VisionEncoder

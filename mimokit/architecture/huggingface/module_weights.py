@@ -4,8 +4,6 @@ They may contain more than the module: a whole CLIP its tower, a LLaVA a languag
 an encoder with its projector.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace

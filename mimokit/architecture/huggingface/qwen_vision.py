@@ -1,7 +1,5 @@
 """Hugging Face configs of the vision towers of Qwen-VL, and of their patch mergers."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The tensors of the vision towers of Qwen-VL and of their patch mergers."""
 
-from __future__ import annotations
-
 from mimokit.architecture.encoders import VisionEncoder
 from mimokit.architecture.huggingface.weight_tensors import (
     WeightTensors,

@@ -1,7 +1,5 @@
 """Families of Hugging Face models that cannot be read, and what of them is missing."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Collection, Mapping
 

@@ -5,8 +5,6 @@ family; its shape, its place and how it is cut come from the table in
 `mimokit.architecture.tensors`. `mimokit.planning.weights` works out from both what a rank reads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 

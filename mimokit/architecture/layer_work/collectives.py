@@ -14,8 +14,6 @@ the inputs of the first matrices again, instead of keeping them (arXiv 2205.0519
 Layers that are recomputed whole have the collectives of the forward pass in the backward pass, too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal

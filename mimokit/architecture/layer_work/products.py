@@ -4,8 +4,6 @@ A backward pass has two products for each of them: one for the gradient of the i
 of the weights (or of the other factor).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 

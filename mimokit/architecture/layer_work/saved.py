@@ -6,8 +6,6 @@ with dropout equals theirs: s b h (10 + 24/t + 5 a s / (h t)), and s b h (34/t) 
 parallelism and without the attention core.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 import numpy as np

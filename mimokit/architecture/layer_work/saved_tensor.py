@@ -1,7 +1,5 @@
 """An activation that a layer keeps for its backward pass."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -4,8 +4,6 @@ Each file has the fields of the model's Hugging Face config that determine its s
 and the number of parameters that the source publishes.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """JavaScript modules and style sheets joined to one text: a widget and a page have one each."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A view as HTML that stays alive on a page without a kernel."""
 
-from __future__ import annotations
-
 import base64
 import json
 import uuid

@@ -1,7 +1,5 @@
 """Runs to explore on a page without a kernel and without a network."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

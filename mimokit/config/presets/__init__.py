@@ -1,7 +1,5 @@
 """Configs that are shipped with mimokit, by name."""
 
-from __future__ import annotations
-
 import difflib
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 A combination that no run proves costs a row here, not code.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType

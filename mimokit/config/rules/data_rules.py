@@ -1,7 +1,5 @@
 """The section data fits the model: ids of tokens, and room for those of every module."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 

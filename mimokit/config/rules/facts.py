@@ -4,8 +4,6 @@ A fact that a reader does not know is 0, which everything divides. Replicas and 
 known yet are 0, too, and the rules that read them are silent.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from mimokit.config.sizes import ParallelSizes

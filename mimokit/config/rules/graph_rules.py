@@ -1,7 +1,5 @@
 """Modules have one name in all sections, and their graph leads to or from the language module."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable, Iterator
 

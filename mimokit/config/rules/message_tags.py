@@ -5,8 +5,6 @@ they are wide enough for a layout is known before an engine starts, so that plan
 both reject a layout for which they are not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from mimokit.config.data import DataConfig

@@ -6,8 +6,6 @@ broadcast: one layout or a million use the same row. The rules are Megatron-Core
 `forward_backward_pipelining_with_interleaving`).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The fields of a network agree with each other, and with what the module is in its model."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator

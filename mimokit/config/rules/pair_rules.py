@@ -4,8 +4,6 @@ The rules are those of the deployment modes. As in `mimokit.config.rules.module_
 take one layout or a million.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Projectors of encoders: the widths that ranks share, and the layers that add inner rows."""
 
-from __future__ import annotations
-
 from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.layer_architecture import ProjectorArchitecture
 from mimokit.config.rules.context import ValidationContext

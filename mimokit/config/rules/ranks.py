@@ -1,7 +1,5 @@
 """The rules of each deployment mode about ranks."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """A rule of a config as a row, and the only writer of what is wrong and what would be right."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property

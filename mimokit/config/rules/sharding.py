@@ -1,7 +1,5 @@
 """How the modules of a config are cut: the rules of layouts, and fields that agree with them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 

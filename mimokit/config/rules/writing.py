@@ -1,7 +1,5 @@
 """How rules write sentences: templates, filled with the numbers that a rule has read."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from string import Formatter
 from typing import Any

@@ -1,7 +1,5 @@
 """Bridges between modules: on the same ranks, on separate ranks, to the stages of a pipeline."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

@@ -4,8 +4,6 @@ Routes are planned in samples. The rows (tokens) of a sample are known when it a
 `row_range` returns the rows of a tensor that belong to its samples.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

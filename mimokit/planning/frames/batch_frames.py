@@ -1,7 +1,5 @@
 """The frames that the replicas of a vision encoder read, where a config says how many there are."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from mimokit.config import ExperimentConfig, ModalityPresence

@@ -1,7 +1,5 @@
 """What a frame costs an encoder: a * patches + b * patches^2, and a constant if need be."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The planner's loops that move frames between two ranks; see `placement_loops.py`."""
 
-from __future__ import annotations
-
 from mimokit.planning.frames.placement_loops import Floats, Integers
 
 MOST_TRIED = 200_000

@@ -4,8 +4,6 @@ The contents of a rank are a number of frames of each size. Ranks of equal conte
 nothing, so that a plan is the number of ranks for each contents (Gilmore and Gomory 1961).
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 

@@ -7,8 +7,6 @@ given: `rank_of`, the rank of each frame; `totals`, the load of each rank; and t
 linked lists: `first[rank]` is one frame, `following[frame]` the next, -1 the end.
 """
 
-from __future__ import annotations
-
 from typing import Any, TypeAlias
 
 Floats: TypeAlias = Any

@@ -1,7 +1,5 @@
 """What the samples of a micro-batch cost the modules of a layout, from sizes known beforehand."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The claims about parameters: every part is held, reduced, updated and written exactly once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

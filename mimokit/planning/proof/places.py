@@ -1,7 +1,5 @@
 """The claims about ranks: each has work, sizes agree, groups are complete."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

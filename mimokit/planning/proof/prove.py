@@ -1,7 +1,5 @@
 """The proof of a plan: its claims, each by a function that yields what is wrong."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from mimokit.config import ExperimentConfig

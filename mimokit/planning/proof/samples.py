@@ -1,7 +1,5 @@
 """The claims about samples: each is read, computed and handed on exactly once."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The claim about sizes: the ranks of a group give as much to each of their collectives."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 

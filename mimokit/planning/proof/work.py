@@ -1,7 +1,5 @@
 """The claims about actions: every micro-batch is computed once, and no rank waits indefinitely."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 

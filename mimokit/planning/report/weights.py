@@ -1,7 +1,5 @@
 """A weight plan as tables."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from mimokit.architecture.tensor_cut import Span

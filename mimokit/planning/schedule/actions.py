@@ -1,7 +1,5 @@
 """The steps and actions of ranks, and the type of the orders in which they come."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Make a schedule; reject one that would lose a message, mix messages up or wait indefinitely."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain

@@ -1,7 +1,5 @@
 """The graph of pipeline stages: every module cut into stages, and modules joined end to end."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The interleaved order of ranks with several stages (chunks) of a module, among other modules."""
 
-from __future__ import annotations
-
 import heapq
 import math
 from collections import Counter

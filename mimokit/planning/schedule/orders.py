@@ -7,8 +7,6 @@ the worker's stages is in it once, and where an order has gradients of weights a
 interleaved order of several stages on the same ranks is in `interleaved.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain

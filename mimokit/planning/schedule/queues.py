@@ -1,7 +1,5 @@
 """Programs that send and receive: run as far as they can, over queues that keep an order."""
 
-from __future__ import annotations
-
 from collections import defaultdict, deque
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A pipeline schedule: graph, order and micro-batches; its actions are computed on request."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ direction has arrived; it takes no time of the stages. The only other actions th
 gradient sync, after the last backward of a stage, and the optimizer, after all gradient syncs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ Several branches of one modality follow each other in the order of their edges. 
 with a header, which has a slot, too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal

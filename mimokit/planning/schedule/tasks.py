@@ -1,7 +1,5 @@
 """A schedule as arrays: every computation and transfer is a task, with the tasks it waits for."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 

@@ -1,7 +1,5 @@
 """Orders the steps of all ranks into ticks so that single-stepping cannot deadlock."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The samples that cross between ranks at a tick: as planned, and as both ends saw them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain

@@ -4,8 +4,6 @@ A tensor that is too large to be read whole is sketched: values at equal distanc
 picture says so.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil

@@ -1,7 +1,5 @@
 """The tensors that a config.json describes, where no weights lie next to it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

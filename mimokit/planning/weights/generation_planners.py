@@ -1,7 +1,5 @@
 """What generation and checks read of weights, and what they need of them."""
 
-from __future__ import annotations
-
 from mimokit.architecture.huggingface.families import family_of
 from mimokit.architecture.huggingface.fields import Fields
 from mimokit.architecture.huggingface.llava import image_token

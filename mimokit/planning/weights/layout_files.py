@@ -1,7 +1,5 @@
 """A directory with one safetensors file a rank, and the layout.json that says what they are."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass

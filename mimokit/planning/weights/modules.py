@@ -1,7 +1,5 @@
 """What a rank reads of the weights that a module of a run starts from."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Decides which bytes of which file every rank holds, from headers and config alone."""
 
-from __future__ import annotations
-
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Which slices of the files' tensors each rank holds; layers of one kind and stage together."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Iterator

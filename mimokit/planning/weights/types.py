@@ -1,7 +1,5 @@
 """Which bytes of which file every rank holds, as frozen data."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The result of `calibrate`: hardware, and how well its constants fit what was measured."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

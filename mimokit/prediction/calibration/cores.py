@@ -6,8 +6,6 @@ many ranks as trained share as many cores as make their predicted step the measu
 they meet in tensor parallelism, their part in a collective takes as long.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Robust fits of non-negative constants to measured seconds."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations

@@ -1,7 +1,5 @@
 """Hardware for `predict`, fitted to measurements."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from mimokit.prediction.calibration.fit import FittedLaw, fit_law

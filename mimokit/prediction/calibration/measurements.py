@@ -5,8 +5,6 @@ whichever ranks share it: CPU seconds of the process, with the threads of gloo. 
 those of the device.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

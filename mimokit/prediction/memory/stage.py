@@ -1,7 +1,5 @@
 """Bytes that one rank stores for one module, and the formula of each number."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Bytes of weights, gradients and optimizer state per parameter."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

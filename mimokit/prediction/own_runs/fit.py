@@ -1,7 +1,5 @@
 """Constants of a stack that fit own runs best, near those that ship and inside their bounds."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

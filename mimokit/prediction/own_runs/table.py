@@ -1,7 +1,5 @@
 """Own runs from a CSV: a row per run of a language model, with its layout, seconds and memory."""
 
-from __future__ import annotations
-
 import csv
 import os
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Which layouts to run, so that their seconds tell most about the constants of a training stack."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

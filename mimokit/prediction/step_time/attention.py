@@ -1,7 +1,5 @@
 """Seconds of the attention core."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from mimokit.architecture.layer_work.products import score_work

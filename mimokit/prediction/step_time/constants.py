@@ -4,8 +4,6 @@ A fit moves a constant inside its bounds only. What ends on a bound stands for s
 modelled, and is reported (`on_bound`).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -12,8 +12,6 @@ of tensor parallelism. Where experts drop no tokens, the host waits for their co
 unless the whole layer is captured. A pass takes as long as the slower of GPU and host.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from mimokit.architecture.feed_forward import MixtureOfExperts

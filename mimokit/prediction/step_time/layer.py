@@ -1,7 +1,5 @@
 """Seconds of one layer for one micro-batch on one rank: its terms added up, or the host."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """A layer, and what one micro-batch of it is on a rank."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from mimokit.architecture.feed_forward import MixtureOfExperts

@@ -1,7 +1,5 @@
 """Closed form of a step's pipeline: each stage once, and the slowest stage per micro-batch."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -9,8 +9,6 @@ Products of experts are short and many: each reads the weights of its expert onc
 kernels of its own for casts, copies and padding, unless one kernel has all of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Literal

@@ -1,7 +1,5 @@
 """The recipe of a prediction: what a user states of it, and named defaults for the rest."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any

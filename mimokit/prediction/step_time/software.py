@@ -1,7 +1,5 @@
 """Training stacks: shipped ones by name, and those that a user's runs calibrated."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Seconds of one module's stages, its gradient reduction and its optimizer."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Hardware, training stack and precision, and the rates of basic operations on them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Seconds of what moves through memory between products: norms, casts, permutation, gradients."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 import numpy as np
