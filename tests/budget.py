@@ -4,8 +4,6 @@ Shares, since seconds depend on the machine. A room that needs more takes it fro
 both here. `python -m tests.seconds` prints the shares of the last run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 SHARES: dict[str, float] = {

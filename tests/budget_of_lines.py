@@ -4,8 +4,6 @@
 with a reason at its line.
 """
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from collections.abc import Mapping

@@ -9,8 +9,6 @@ select the suite. For the same reason a name that is imported from a package doe
 how tests of other rooms come by their inputs.
 """
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

@@ -6,8 +6,6 @@ the error or the note of each new attempt names the rank; of all, that nothing i
 engines, descriptors, threads, shared memory, files next to the results.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import signal

@@ -4,8 +4,6 @@ Rooms that compute without engines are in the suite. Of the rooms with engines i
 (`tests/test_claims.py`), what runs without the shared engines, and the tests that are named here.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -3,8 +3,6 @@
 A layout of them proves pairs of what networks have and of how they are run.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial

@@ -1,7 +1,5 @@
 """Disks that are full or cannot be written, for tests."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 Tests that take the shared engines are deselected. One that starts others is skipped as it does so.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

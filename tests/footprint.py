@@ -1,7 +1,5 @@
 """What processes of a cluster hold, and runs of changing layouts that must not add to it."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import time

@@ -1,7 +1,5 @@
 """What a model of Hugging Face computes of the batches of a run, and a layout's logits."""
 
-from __future__ import annotations
-
 import copy
 import tempfile
 from collections.abc import Callable, Iterator

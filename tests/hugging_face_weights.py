@@ -1,7 +1,5 @@
 """Tiny checkpoints of random weights in the formats of Hugging Face, made by `transformers`."""
 
-from __future__ import annotations
-
 import functools
 import os
 import tempfile

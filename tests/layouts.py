@@ -1,7 +1,5 @@
 """Small configs for tests: the digits model in any homogeneous or colocated layout."""
 
-from __future__ import annotations
-
 from mimokit.config import (
     DataConfig,
     ExperimentConfig,

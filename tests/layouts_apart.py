@@ -1,7 +1,5 @@
 """Small configs for tests: the digits model with modules on ranks of their own."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

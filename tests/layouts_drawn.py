@@ -1,7 +1,5 @@
 """Layouts of every mode and size that run, drawn at random: one of a number is always the same."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Small configs for tests: digits read by a mixture of experts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any

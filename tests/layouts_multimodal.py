@@ -1,7 +1,5 @@
 """Small configs for tests: three vision encoders and an audio encoder before a language model."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Small configs for tests: networks like those of Hugging Face's families, in any layout."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from mimokit.config import ExperimentConfig, ModuleArchitecture

@@ -1,7 +1,5 @@
 """Small configs for tests: encoders on the ranks of a language model that is cut into stages."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Small configs for tests: a model whose modules start from checkpoints."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from mimokit.config import ExperimentConfig

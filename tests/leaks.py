@@ -1,7 +1,5 @@
 """What a test leaves open: threads, descriptors, processes of engines, shared memory."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import os

@@ -1,7 +1,5 @@
 """Tiny LLaVAs that read digits, and what Hugging Face makes of them."""
 
-from __future__ import annotations
-
 import functools
 from pathlib import Path
 from typing import Any

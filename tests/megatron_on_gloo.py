@@ -1,7 +1,5 @@
 """Megatron's own communicators, which ask for NCCL, on the groups of a world of gloo."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version

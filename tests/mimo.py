@@ -4,8 +4,6 @@
 the repositories of the published weights (XiaomiMiMo/MiMo-7B-Base).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from mimokit.config import ExperimentConfig

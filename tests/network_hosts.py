@@ -3,8 +3,6 @@
 `python -m tests.network_hosts` starts a controller and forks engines into them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import json

@@ -7,8 +7,6 @@ them change a product, an `exp`, a sum, and what oneDNN computes, here: MKL read
 MKL_ENABLE_INSTRUCTIONS on processors of Intel alone.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Which processes the tests have started, also those whose parents are gone."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """Tiny Qwen-VLs that look at digits of different sizes, made by `transformers`."""
 
-from __future__ import annotations
-
 import functools
 from pathlib import Path
 from typing import Any

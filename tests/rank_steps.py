@@ -1,7 +1,5 @@
 """What tests do on a rank: build the training state of a layout on digits, and run its steps."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any

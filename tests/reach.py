@@ -6,8 +6,6 @@ function counts only where that function is reached. Methods are reached with th
 for type checking do not count; a name of a lazy package is imported from where it is defined.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

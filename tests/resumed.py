@@ -4,8 +4,6 @@
 passed is left out for as long as no file has changed.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

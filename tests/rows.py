@@ -1,7 +1,5 @@
 """Cases as rows of a table: one test runs all of them, and each that fails is told by its name."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

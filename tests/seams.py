@@ -4,8 +4,6 @@ A seam is the full name of a function, method or constant, for `planted` and `mo
 one that is here: a public function before a private one, and one that several faults share.
 """
 
-from __future__ import annotations
-
 # Bridges between modules that share ranks.
 GATHER_ROWS = "mimokit.engine.colocated.bridge.gather_rows"
 KEEP_ROWS = "mimokit.engine.colocated.bridge.keep_rows"

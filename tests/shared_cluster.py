@@ -1,7 +1,5 @@
 """One cluster for all tests that want one, given back idle by each of them."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Checkpoints of any size whose files have headers and holes for data."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

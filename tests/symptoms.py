@@ -1,7 +1,5 @@
 """How long a symptom of a rank lasts before a cluster acts on it, for the time of a test."""
 
-from __future__ import annotations
-
 import pytest
 
 from mimokit.cluster.symptoms import SYMPTOMS

@@ -1,7 +1,5 @@
 """This tree against a tag: a slow-down is shown, and what cannot be measured is refused before."""
 
-from __future__ import annotations
-
 import io
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Every spelling of a parallel axis is written once."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from dataclasses import fields

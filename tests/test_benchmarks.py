@@ -1,7 +1,5 @@
 """Benchmarks import what there is."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Verbs import no more lines than their budgets, and the core reaches no room beside it."""
 
-from __future__ import annotations
-
 import functools
 import json
 import subprocess

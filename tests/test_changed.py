@@ -1,7 +1,5 @@
 """`make check` selects the tests of what has changed, and starts no engines."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`python -m tests.chaos`: a seed draws the same faults again; a broken promise is found."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace

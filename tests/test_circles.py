@@ -1,7 +1,5 @@
 """What `make test` takes, and how `make test-all` goes on."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every claim is proved, and its fault breaks the proof; the page claims nothing else."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

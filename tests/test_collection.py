@@ -1,7 +1,5 @@
 """Collecting the tests of a room that plans and predicts imports nothing heavy."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Each pair of what a network has and of how it is run is proved by a run, or refused by a word."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import get_args

@@ -1,7 +1,5 @@
 """The public names of the packages: lazy, and the same whatever was imported before."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect

@@ -1,7 +1,5 @@
 """What mimokit wrote before its rooms were rebuilt is still read, and its JSON has its names."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

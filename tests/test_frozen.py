@@ -1,7 +1,5 @@
 """Shipped configs and presets plan, predict and refuse as they did before."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

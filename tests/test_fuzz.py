@@ -3,8 +3,6 @@
 `python -m benchmarks.fuzz` does the same 10,000 times, with limits of time and memory.
 """
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 from random import Random

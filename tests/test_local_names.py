@@ -1,7 +1,5 @@
 """Locals are named by what they are: none is called `one` or `found`."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`docs/names.md`: every name of the source documents, and where it is."""
 
-from __future__ import annotations
-
 import importlib
 import re
 from pathlib import Path

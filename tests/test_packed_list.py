@@ -1,7 +1,5 @@
 """Lists of what runs send: whole, in order, and small."""
 
-from __future__ import annotations
-
 import gc
 import pickle
 import tracemalloc

@@ -1,7 +1,5 @@
 """A fault that would change nothing, or stay behind, is not planted in silence."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

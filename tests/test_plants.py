@@ -1,7 +1,5 @@
 """Every planted fault belongs to a claim."""
 
-from __future__ import annotations
-
 from tests.claims.plants import OWNERS, claimed, faults, planted_by_tests, planting_tests
 
 

@@ -1,7 +1,5 @@
 """The private names of other libraries that mimokit uses are still there."""
 
-from __future__ import annotations
-
 import inspect
 from importlib.metadata import version
 from pathlib import Path

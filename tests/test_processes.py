@@ -1,7 +1,5 @@
 """The check that no process outlives the tests finds one that does."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Progress: one line where somebody looks, nothing elsewhere."""
 
-from __future__ import annotations
-
 import builtins
 import io
 import re

@@ -1,7 +1,5 @@
 """Which Pythons are supported, and which one `make` takes."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

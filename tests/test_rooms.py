@@ -1,7 +1,5 @@
 """The rooms stay apart, the plan half stays light, and the pins agree."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import json

@@ -1,7 +1,5 @@
 """A row that fails is told by its name, and the rows after it run."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from typing import Any

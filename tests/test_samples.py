@@ -1,7 +1,5 @@
 """The records that ranks send: their columns, how ranks become one row, files, and the wire."""
 
-from __future__ import annotations
-
 import ast
 import csv
 import math

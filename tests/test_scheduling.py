@@ -1,7 +1,5 @@
 """Tests that share something dear run in one worker; every other file is free."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.scheduling import LONGEST_FIRST, ROOT, group_of, order

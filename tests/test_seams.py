@@ -1,7 +1,5 @@
 """Every name that tests replace is in `tests/seams.py`, is there in the product, and is used."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

@@ -1,7 +1,5 @@
 """Seconds of tests are kept, those of living children too, and a room that takes too many fails."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A notebook shows what was wrong in a sentence, and hides no frame of a fault."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Iterator
 

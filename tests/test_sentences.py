@@ -1,7 +1,5 @@
 """Every sentence of README.md and docs/limits.md is proved by tests, or claims nothing."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A test that leaves something on the shared engines fails alone, and by name."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """The table of step kinds: what it says, and that no other list of step names is in the tree."""
 
-from __future__ import annotations
-
 import ast
 import json
 import pickle

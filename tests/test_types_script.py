@@ -1,7 +1,5 @@
 """`make/types.sh`: checks types again only where the workers of mypy did not start."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Texts and tables that every room shares."""
 
-from __future__ import annotations
-
 import io
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What is installed from a wheel is complete, and its core runs without torch and Megatron-Core."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """A pipeline of toy stages, one rank each: heads of text, audio and vision, packing, an end."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any

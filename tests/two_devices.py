@@ -6,8 +6,6 @@ streams or backends: it finds tensors that are made in the wrong place, and the 
 host waits for the device, as it reads a tensor of it or gives it one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections.abc import Iterator

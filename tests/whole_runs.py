@@ -3,8 +3,6 @@
 Each cuts modules in several ways at once, or in more parts than a claim does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """Intervals cover the truth as often as they say, and differences are found where there are any."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A run whose process was killed is not "running" for whoever looks next."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,7 +1,5 @@
 """A planted cause is named with its figures, also next to others; without one nothing is."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Good and broken results folders."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

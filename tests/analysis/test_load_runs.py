@@ -1,7 +1,5 @@
 """Folders of many runs become tables; what is broken in one does not hide the others."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

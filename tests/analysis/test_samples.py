@@ -1,7 +1,5 @@
 """Samples become tables."""
 
-from __future__ import annotations
-
 import pytest
 
 from mimokit.analysis import (

@@ -1,7 +1,5 @@
 """Traces: the file that Chrome and Perfetto open, and the comparison with the plan."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Megatron's own global state, for tests that build its models as Megatron-LM does."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """Hugging Face configs that cannot be meant are refused in a sentence."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 from typing import Any

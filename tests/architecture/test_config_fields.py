@@ -1,7 +1,5 @@
 """What an unset field of a network means is said once, and descriptions are written by it."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 from typing import Any
 

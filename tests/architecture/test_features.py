@@ -1,7 +1,5 @@
 """A feature of networks is known by few files, and by no more than before."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

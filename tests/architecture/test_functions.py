@@ -1,7 +1,5 @@
 """Activation, epsilon, rotary positions and windows of Hugging Face configs, old and new."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

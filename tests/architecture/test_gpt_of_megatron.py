@@ -1,7 +1,5 @@
 """Every option of a description against Megatron's `GPTModel`: what each rank holds, exactly."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace

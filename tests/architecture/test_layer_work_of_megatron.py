@@ -1,7 +1,5 @@
 """The table of a layer's work against Megatron's real layers: what torch counts while they run."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from typing import Any

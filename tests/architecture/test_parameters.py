@@ -1,7 +1,5 @@
 """Parameters of models equal the published ones, and what runs here equals Megatron's modules."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

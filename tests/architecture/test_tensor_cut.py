@@ -1,7 +1,5 @@
 """Shards of tensors, against a tensor that is cut as Megatron does it."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 

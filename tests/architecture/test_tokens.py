@@ -1,7 +1,5 @@
 """How images and recordings become positions and tokens."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

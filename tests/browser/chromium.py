@@ -5,8 +5,6 @@
 Exits 0 once there is one; else says in one sentence what to do, and exits 1.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -21,8 +21,6 @@ One JupyterLab and one Chromium serve all tests here; pages of files are separat
 the last test of this folder, since Playwright's event loop would be in the way of others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

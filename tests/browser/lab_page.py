@@ -1,7 +1,5 @@
 """A page of JupyterLab on which one notebook after the other is opened."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 

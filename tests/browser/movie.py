@@ -5,8 +5,6 @@
 Opens the planner in JupyterLab, edits a layout as a user would, and writes a frame after each edit.
 """
 
-from __future__ import annotations
-
 import io
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """A network that is cut off, and a list of every request that wanted to leave the machine."""
 
-from __future__ import annotations
-
 from urllib.parse import urlsplit
 
 from playwright.sync_api import BrowserContext, Page

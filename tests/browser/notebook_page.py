@@ -1,7 +1,5 @@
 """A notebook that is open in JupyterLab, driven as its user would drive it."""
 
-from __future__ import annotations
-
 import ast
 import re
 import time

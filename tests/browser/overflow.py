@@ -5,8 +5,6 @@ box cuts off (what may be scrolled is not cut), a field narrower than its value,
 heading or summary on two lines.
 """
 
-from __future__ import annotations
-
 from playwright.sync_api import Page
 
 ONE_LINE = "button, [role=tab], summary, dt, .verdicts dd"

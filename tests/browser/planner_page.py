@@ -1,7 +1,5 @@
 """A planner in a notebook, used as its user would."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

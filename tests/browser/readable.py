@@ -6,8 +6,6 @@ place or lie outside of it. `watched(page)` is for before the view is opened,
 `unreadable(page)` for once it is drawn.
 """
 
-from __future__ import annotations
-
 from playwright.sync_api import Page
 
 from tests.browser.settled import before, settled

@@ -1,7 +1,5 @@
 """One JupyterLab for the browser tests: in separate folders, without network access."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

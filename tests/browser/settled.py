@@ -3,8 +3,6 @@
 `before(page)` is for before the page is opened, `settled(page)` for once something was done on it.
 """
 
-from __future__ import annotations
-
 from playwright.sync_api import Page
 
 COUNT_PENDING = """(() => {

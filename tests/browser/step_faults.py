@@ -1,7 +1,5 @@
 """Faults that a stepper's view must find and name by itself; each runs on the ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Static charts where they are read: JupyterLab, the exported page, nbconvert's own page."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import nbformat

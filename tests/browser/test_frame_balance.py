@@ -1,7 +1,5 @@
 """`FrameBalance` in JupyterLab: fields, a sample that is dragged, and loads that follow."""
 
-from __future__ import annotations
-
 from playwright.sync_api import expect
 
 from tests.browser.notebook_page import DARK, LIGHT, OpenNotebook

@@ -1,7 +1,5 @@
 """The harness finds what it is to find: requests that leave, errors, a Chromium that is missing."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

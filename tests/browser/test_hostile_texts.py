@@ -1,7 +1,5 @@
 """Pages in whose texts there is HTML: of no text becomes an element, and none runs."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable

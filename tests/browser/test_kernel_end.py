@@ -1,7 +1,5 @@
 """What views say once nobody answers them: the model is one of an ended kernel."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

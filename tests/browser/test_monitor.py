@@ -1,7 +1,5 @@
 """The live monitor in JupyterLab: it moves, stops, stays, and dies with dignity."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

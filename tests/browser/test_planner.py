@@ -1,7 +1,5 @@
 """The planner in JupyterLab, in a real browser, without a network."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """The planner's search in JupyterLab: progress, the end of it, and layouts that load."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Texts of views can be read, in both themes and in narrow windows; planted faults are found."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

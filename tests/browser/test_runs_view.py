@@ -1,7 +1,5 @@
 """Runs to explore in a browser, on the page that needs no kernel, and as a widget."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Views on a page without a kernel answer as Python did, and say where they cannot."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

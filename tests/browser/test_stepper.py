@@ -1,7 +1,5 @@
 """The stepper's view in JupyterLab: buttons, keys, themes, and what stays without a kernel."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

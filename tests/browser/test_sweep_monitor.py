@@ -1,7 +1,5 @@
 """The sweep monitor in JupyterLab: buttons, themes, and what a saved notebook shows."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from playwright.sync_api import Page, expect

@@ -1,7 +1,5 @@
 """The timeline by pointer and keys, and what Perfetto is handed."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What views draw, by its places and sizes: nothing cut, on top of each other, or out of date."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

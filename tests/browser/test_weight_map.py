@@ -1,7 +1,5 @@
 """`WeightMap` in JupyterLab: a rank shows its slices, by mouse and keyboard; other sizes replan."""
 
-from __future__ import annotations
-
 from playwright.sync_api import expect
 
 from tests.browser.notebook_page import OpenNotebook

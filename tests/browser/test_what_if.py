@@ -1,7 +1,5 @@
 """The what-if at a field, and the verdict that stays in view, on a page without a notebook."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from playwright.sync_api import Page, expect

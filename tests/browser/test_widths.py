@@ -1,7 +1,5 @@
 """No view cuts off, sticks out of its cell or breaks a line, at four widths of a cell."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

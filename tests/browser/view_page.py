@@ -4,8 +4,6 @@ It opens in a tenth of the time that a notebook takes. What concerns Jupyter (it
 shortcuts, a saved notebook) is tested in a notebook.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 from concurrent.futures import ThreadPoolExecutor

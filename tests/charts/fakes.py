@@ -1,7 +1,5 @@
 """Plans and tables to draw, made without a cluster."""
 
-from __future__ import annotations
-
 import math
 
 from mimokit.samples import EvaluationSample, ModuleSample, Sample, StepSample

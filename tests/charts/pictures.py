@@ -1,7 +1,5 @@
 """Checks of a chart as it is drawn: what a reader would find missing, cut off or unreadable."""
 
-from __future__ import annotations
-
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Plans to draw, made from small configs."""
 
-from __future__ import annotations
-
 import functools
 import tempfile
 from pathlib import Path

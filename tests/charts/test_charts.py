@@ -1,7 +1,5 @@
 """Every chart is a valid spec and a picture, on plans and tables of several sizes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """The check of drawn charts finds what was planted: marks and texts that cannot be read."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Charts of predictions: valid, and with the numbers that were predicted."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

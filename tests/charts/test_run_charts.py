@@ -1,7 +1,5 @@
 """Charts of many runs, and the page of them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import replace

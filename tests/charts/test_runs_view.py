@@ -1,7 +1,5 @@
 """What a view of runs is drawn from: the figures are those of the analysis."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -4,8 +4,6 @@ A claim is a row of docs/limits.md. Its run is compared with one process; with i
 the comparison must fail. `python -m tests.claims` writes the rows.
 """
 
-from __future__ import annotations
-
 from tests.claims import models, sizes, training
 from tests.claims.claim import Claim
 

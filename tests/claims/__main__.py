@@ -1,7 +1,5 @@
 """Write what is claimed and refused into docs/limits.md: `python -m tests.claims`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from itertools import groupby

@@ -1,7 +1,5 @@
 """A claim: what is said, the run that proves it, and the fault that breaks it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property

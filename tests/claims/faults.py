@@ -3,8 +3,6 @@
 Each is also in the list of those that `explain` must name, or is planted by claims alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial

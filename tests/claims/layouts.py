@@ -4,8 +4,6 @@ All layouts of a model read the same samples and take the same steps, so that on
 what all of them are compared with.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any

@@ -1,7 +1,5 @@
 """Claims about networks, and about graphs of modules."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from mimokit.config import ExperimentConfig

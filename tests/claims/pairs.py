@@ -1,7 +1,5 @@
 """Pairs of what a network has and of how it is run: what proves each, or that it is refused."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping

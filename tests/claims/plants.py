@@ -4,8 +4,6 @@ A fault is planted by a test that calls `planted`, or that says in its name that
 something, or stands in the list of those that `explain` must name.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator, Mapping

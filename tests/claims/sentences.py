@@ -4,8 +4,6 @@ The tables of claims prove themselves. Of all else each sentence, row or item ha
 it is known by here, and the tests that fail where it is not true.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 

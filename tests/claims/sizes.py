@@ -1,7 +1,5 @@
 """Claims about parallel sizes: each axis in each mode, and what else may be chosen about sizes."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from tests.claims import faults as f

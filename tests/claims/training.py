@@ -1,7 +1,5 @@
 """Claims about memory, precision, data and what replicas exchange."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

@@ -1,7 +1,5 @@
 """`mimokit calibrate`: constants from folders of runs, and the file that predictions take."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

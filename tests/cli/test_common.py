@@ -1,7 +1,5 @@
 """What needs no command: versions, and completion in the shell."""
 
-from __future__ import annotations
-
 import platform
 import subprocess
 import sys

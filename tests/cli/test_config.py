@@ -1,7 +1,5 @@
 """`mimokit config`: what a file comes to, as YAML and as JSON."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`mimokit frames`."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """What a command does not use, it does not import."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`mimokit search`, `predict`, `import`, `export`."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -1,7 +1,5 @@
 """`mimokit plan config.json`: a layout that fits on the named GPUs, or why there is none."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Broken configs as rows of a table, and all that is refused of each."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator
 from pathlib import Path

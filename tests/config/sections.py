@@ -1,7 +1,5 @@
 """A small config that is right, to be made wrong one place at a time."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from mimokit.config import ConfigError, ExperimentConfig, Problem

@@ -1,7 +1,5 @@
 """Every graph of modules that is refused, one sentence at a time."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The table of layout rules against brute force on 100,000 layouts, and against Megatron-Core."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence

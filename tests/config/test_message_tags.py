@@ -1,7 +1,5 @@
 """More than a message tag holds is refused before an engine starts, with the engine's sentence."""
 
-from __future__ import annotations
-
 import pytest
 
 import mimokit

@@ -1,7 +1,5 @@
 """Several encoders, frozen modules and tied embeddings: what is right, and each way to be wrong."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

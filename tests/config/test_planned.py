@@ -1,7 +1,5 @@
 """Fields of networks and sizes: checked against each other, not written unless they are said."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

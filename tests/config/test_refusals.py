@@ -1,7 +1,5 @@
 """Every refusal is one sentence that names the module, the field, the value and what is right."""
 
-from __future__ import annotations
-
 import copy
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """Each rule of a config is a row, and the table of broken configs notices where one is missing."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import json

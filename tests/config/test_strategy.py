@@ -1,7 +1,5 @@
 """What a strategy takes, and what is rejected, in one sentence that names the key."""
 
-from __future__ import annotations
-
 from typing import Any, get_args
 
 import pytest

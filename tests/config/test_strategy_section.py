@@ -1,7 +1,5 @@
 """The section `strategy` of a file: read, written, counted, and rejected by its key."""
 
-from __future__ import annotations
-
 import inspect
 from typing import Any
 

@@ -1,7 +1,5 @@
 """User code in files: edited between two runs, and with globals that the runs change."""
 
-from __future__ import annotations
-
 import importlib
 import pickle
 import sys

@@ -1,7 +1,5 @@
 """The same experiment in another layout."""
 
-from __future__ import annotations
-
 import pytest
 
 from mimokit.config import ConfigError, ModuleParallelismConfig

@@ -1,7 +1,5 @@
 """The two sets of experiments that ship: each layout is right, comparable and predicted."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

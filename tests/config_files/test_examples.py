@@ -1,7 +1,5 @@
 """Every config in the tree can be planned."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -4,8 +4,6 @@ That they cost nothing is checked by what is built and opened, not by the clock:
 for 10**9 values, a pipe without a writer and a device without an end would never return.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """What a config leaves out because the rest of it implies the value."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Files that inherit from each other: chains, circles, and where each value comes from."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Many experiments in one file: all combinations, named after what differs, checked one by one."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Modules that start from checkpoints: their networks are those of config.json."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

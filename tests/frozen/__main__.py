@@ -1,7 +1,5 @@
 """Write the frozen answers anew, or whole into a folder."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The answers of a config: its plan, its predictions, and which other sizes are refused."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import warnings

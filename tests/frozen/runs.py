@@ -1,7 +1,5 @@
 """A run of each mode, whose results and checkpoint stay readable: `python -m tests.frozen.runs`."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The answers of searches: each mode alone and together, every objective, each form of a model."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping
 from pathlib import Path

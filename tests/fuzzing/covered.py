@@ -4,8 +4,6 @@ Their numbers are kept in a file, the corpus, which `tests/test_fuzz.py` reads a
 begins with the corpus, and keeps what it adds to it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

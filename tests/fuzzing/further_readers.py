@@ -1,7 +1,5 @@
 """Readers of what runs, fits, loops and clusters leave; each mutant comes of a valid file."""
 
-from __future__ import annotations
-
 import json
 import zipfile
 from functools import cache

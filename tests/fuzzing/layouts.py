@@ -1,7 +1,5 @@
 """Random layouts, and what a plan that is not refused must cover."""
 
-from __future__ import annotations
-
 from collections import Counter
 from random import Random
 

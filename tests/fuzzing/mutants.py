@@ -3,8 +3,6 @@
 What is inserted would leave a file behind if anything ran it.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Callable

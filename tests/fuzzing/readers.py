@@ -1,7 +1,5 @@
 """Everything that reads a file of others: a corpus of right ones, and what reads them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Megatron-Bridge's two classes with the checks of its `finalize`, written from its rules."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager

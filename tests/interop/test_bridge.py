@@ -1,7 +1,5 @@
 """Layouts as Python for Megatron-Bridge."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

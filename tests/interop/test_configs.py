@@ -1,7 +1,5 @@
 """Experiments, out and in."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from pathlib import Path

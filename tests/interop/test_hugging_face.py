@@ -1,7 +1,5 @@
 """A LLaVA of Hugging Face as an experiment, and what cannot become one."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """torchrun commands and Slurm scripts."""
 
-from __future__ import annotations
-
 import shlex
 import subprocess
 

@@ -1,7 +1,5 @@
 """An exported experiment loses nothing: loaded again it predicts the same to the last digit."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Megatron-LM arguments, out and in."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """A model so small, and spaces so small, that every layout can be predicted one by one."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import Counter

@@ -1,7 +1,5 @@
 """What a search says: why, why not, what is missing, how far it is."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

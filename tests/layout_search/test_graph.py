@@ -1,7 +1,5 @@
 """The search of a model with an adapter and a decoder, against every layout predicted alone."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The search against brute force: every layout predicted on its own, rules in plain integers."""
 
-from __future__ import annotations
-
 import functools
 from dataclasses import replace
 from typing import Any

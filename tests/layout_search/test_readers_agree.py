@@ -5,8 +5,6 @@ on 100,000 layouts). Each builds the sizes and facts that rules read from what i
 have to be the same. Where readers differ on purpose, the reason stands here.
 """
 
-from __future__ import annotations
-
 import importlib
 import re
 from collections import Counter

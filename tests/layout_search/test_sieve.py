@@ -1,7 +1,5 @@
 """What a search leaves out uncomputed would not have been chosen, and is counted all the same."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -3,8 +3,6 @@
 `python -m tests.pages.config_reference > docs/config.md` writes it; a test compares them.
 """
 
-from __future__ import annotations
-
 import inspect
 import sys
 from collections.abc import Iterator, Mapping

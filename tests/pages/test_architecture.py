@@ -1,7 +1,5 @@
 """`docs/architecture.md` tells a run by files and names that exist."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

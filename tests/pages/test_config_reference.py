@@ -1,7 +1,5 @@
 """The reference of config fields comes from the classes and is complete."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

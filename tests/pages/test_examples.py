@@ -1,7 +1,5 @@
 """What README and pages show is what there is."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import re

@@ -1,7 +1,5 @@
 """Every page is in the menu, every link leads somewhere, and nothing is loaded from the network."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

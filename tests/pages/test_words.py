@@ -1,7 +1,5 @@
 """Pages are short: words of a page and of a cell of the benchmarks, lines of a release."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

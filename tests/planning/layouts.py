@@ -1,7 +1,5 @@
 """Layouts for the tests of the plan room."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from mimokit.config import ExperimentConfig

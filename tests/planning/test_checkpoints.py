@@ -1,7 +1,5 @@
 """The marker of a checkpoint: what is rejected, each in one sentence that says what is right."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`ModuleExecution`: a plan says of every module how its ranks compute it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """No rank waits indefinitely where the messages of a communicator hold it, as with NCCL."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -1,7 +1,5 @@
 """Replicas fill hosts one after the other: by brute force, and by hand."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 

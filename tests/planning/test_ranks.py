@@ -1,7 +1,5 @@
 """Rank maps equal those of megatron-core's own grid."""
 
-from __future__ import annotations
-
 import pickle
 from itertools import combinations
 

@@ -1,7 +1,5 @@
 """The clock of a step, what crosses at its ticks, and what is found to differ."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import mimokit

@@ -1,7 +1,5 @@
 """A tensor as a picture: its cells, what is odd in it, and where samples begin."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

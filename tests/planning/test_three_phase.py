@@ -1,7 +1,5 @@
 """A pipeline of the language model on the ranks of its encoders."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

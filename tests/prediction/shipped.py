@@ -1,7 +1,5 @@
 """Shipped models by kind."""
 
-from __future__ import annotations
-
 from mimokit.architecture import LanguageModel, MultimodalModel, Transformer, load_model
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.prediction.step_time import System

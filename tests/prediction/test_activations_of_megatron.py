@@ -7,8 +7,6 @@ latent attention run here in pieces that keep more than the fused ones on a GPU 
 Beside layers: logits in their loss, blocks of CUDA's allocator, and what the optimizer copies.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """A made-up machine whose constants are known: a calibration finds them again."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The judge of choices, on tables that predictions themselves made."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path

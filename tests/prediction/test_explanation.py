@@ -1,7 +1,5 @@
 """What an expert checks by hand: the figures of an explanation, and what follows from them."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The fit finds planted constants, with or without outliers, and leaves out models on request."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The constants that ship are those that the fit found."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The frames of a micro-batch in a plan: what replicas read, and what sharing them saves."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from html import unescape

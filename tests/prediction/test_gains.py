@@ -1,7 +1,5 @@
 """Rows of the paper's tables as the judge reads them."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.prediction.gains import (

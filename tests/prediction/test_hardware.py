@@ -1,7 +1,5 @@
 """Hardware by name and from files, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

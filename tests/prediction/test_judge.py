@@ -1,7 +1,5 @@
 """The judge of predictions catches what is planted: wrong times, wrong order, missing columns."""
 
-from __future__ import annotations
-
 import csv
 import sys
 from dataclasses import replace

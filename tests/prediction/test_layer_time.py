@@ -1,7 +1,5 @@
 """One layer's seconds: what hides collectives, what experts and gradients add, what waits."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 

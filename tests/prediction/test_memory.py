@@ -1,7 +1,5 @@
 """Memory formulas against published ones, and against Megatron's own rules."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """Adapters and decoders in predictions, against schedules and sums over single stages."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

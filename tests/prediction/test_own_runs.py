@@ -1,7 +1,5 @@
 """Constants from own runs: what they tell about moves, inside bounds; wrong input is refused."""
 
-from __future__ import annotations
-
 import csv
 import json
 from dataclasses import replace

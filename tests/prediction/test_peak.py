@@ -1,7 +1,5 @@
 """The peak of which utilisation is a share."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """GPipe and ZB-H1 in predictions: what stages hold is what their schedules hold, and their time."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 

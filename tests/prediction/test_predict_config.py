@@ -1,7 +1,5 @@
 """`predict` and `search` take an experiment in any form, and read its prediction section."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Predictions as a whole: what every mode says, and what is refused."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """How a stack runs a model decides its step, and what nobody states widens the band."""
 
-from __future__ import annotations
-
 import io
 from dataclasses import replace
 from typing import Any

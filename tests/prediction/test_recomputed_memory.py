@@ -1,7 +1,5 @@
 """What a recipe recomputes is not kept: layers whole, and modules by Megatron's names."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -4,8 +4,6 @@ Rules of layouts are proved in tests/config/test_layout_rules.py, and that predi
 tests/layout_search/test_readers_agree.py: here is one row for each kind of fact that they take.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import replace

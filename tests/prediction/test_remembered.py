@@ -1,7 +1,5 @@
 """Predictions that remember modules say what fresh ones say, whatever was predicted before."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Ranks that share cores: steps whose seconds are counted by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Training stacks that deal layers, keep more, retry; files of facts; which own runs tell most."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Step times: what must hold whatever the constants are, and the three modes against each other."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Planned collectives of tensor parallel groups: numbers that were counted on ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """A predicted step on the clock is the step that is predicted."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import replace
 from itertools import pairwise

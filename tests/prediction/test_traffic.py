@@ -1,7 +1,5 @@
 """Bytes between ranks, against collectives played message by message."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The numbers that layouts are compared by, and their changes in words."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Memory of a checkpoint's shards, and advice on the tensor parallel size."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

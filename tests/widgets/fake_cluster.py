@@ -1,7 +1,5 @@
 """A cluster of no engines whose ranks do exactly what the plan says, or what a test plants."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

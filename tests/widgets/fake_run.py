@@ -1,7 +1,5 @@
 """A run that hands its samples over when the test says so."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import SimpleNamespace
 

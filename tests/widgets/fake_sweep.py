@@ -1,7 +1,5 @@
 """A sweep that goes on when the test says so."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A planner's session driven as the browser drives it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from mimokit_widgets.planner.draft import Draft, content_of

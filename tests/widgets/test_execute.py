@@ -1,7 +1,5 @@
 """Notebooks from the command line: a good one, a failing one, none at all."""
 
-from __future__ import annotations
-
 import io
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """`FrameBalance` without a browser: what is typed, dragged and chosen, and what follows."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

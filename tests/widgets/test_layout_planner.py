@@ -1,7 +1,5 @@
 """The planner's traits: what code in other cells sees, and what the browser is sent."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

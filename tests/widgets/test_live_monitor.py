@@ -1,7 +1,5 @@
 """The live monitor without a kernel: what it sends, what it says, what stays."""
 
-from __future__ import annotations
-
 import gc
 import json
 import re

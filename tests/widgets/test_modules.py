@@ -1,7 +1,5 @@
 """JavaScript files joined to one module."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The page asks no other machine for anything, and the check of that finds what it must."""
 
-from __future__ import annotations
-
 import base64
 
 import nbformat

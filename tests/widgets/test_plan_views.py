@@ -1,7 +1,5 @@
 """Rank map, batch split and traffic map as widgets of their own."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from anywidget import AnyWidget

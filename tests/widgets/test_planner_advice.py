@@ -1,7 +1,5 @@
 """The what-if at a field and the steps away say what an edit would show."""
 
-from __future__ import annotations
-
 import pytest
 
 from mimokit.prediction.verdict import Verdict

@@ -1,7 +1,5 @@
 """What a user gets wrong in the planner: one sentence, the field marked, a button where known."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The planner compares layouts that do the same work on the same GPUs, and no others."""
 
-from __future__ import annotations
-
 import random
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """Edits that mean more than one field, and what is saved of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The planner drops nothing of a file that says more than it has fields for."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

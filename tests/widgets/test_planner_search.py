@@ -1,7 +1,5 @@
 """The planner's search, and `ParetoView`, without a browser."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator

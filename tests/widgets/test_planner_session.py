@@ -1,7 +1,5 @@
 """The planner at work, without a browser."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What predictions and searches suppose stands in the planner's draft: loaded, undone, saved."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

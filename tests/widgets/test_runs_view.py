@@ -1,7 +1,5 @@
 """The view of runs in a kernel: folders of no run, of one and of 200, and what a page keeps."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The view of a stepper: what is drawn, what buttons do, what is red."""
 
-from __future__ import annotations
-
 import re
 import xml.etree.ElementTree as ElementTree
 

@@ -1,7 +1,5 @@
 """Strips of scans as pictures."""
 
-from __future__ import annotations
-
 import base64
 import re
 

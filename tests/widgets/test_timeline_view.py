@@ -1,7 +1,5 @@
 """Plan, prediction and trace as spans on lanes, and schedules side by side."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd

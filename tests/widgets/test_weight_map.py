@@ -1,7 +1,5 @@
 """`WeightMap` without a browser: sizes that are chosen, and the chart that follows."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

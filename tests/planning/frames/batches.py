@@ -1,7 +1,5 @@
 """Batches of frames by which planners are compared, and the slowest planner there is."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a frame costs an encoder."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

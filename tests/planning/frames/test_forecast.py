@@ -1,7 +1,5 @@
 """What frame parallel is going to save."""
 
-from __future__ import annotations
-
 import pytest
 
 from mimokit.planning.frames import FrameCost, FrameLinks, forecast_frames

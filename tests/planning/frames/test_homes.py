@@ -1,7 +1,5 @@
 """Frames that stay where they are as far as they can."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Which rank gets which frame: against the slowest planners, and against proofs of the optimum."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import example, given, settings

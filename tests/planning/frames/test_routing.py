@@ -1,7 +1,5 @@
 """Rows of patches reach the rank that encodes them, and come back to the rank that holds them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

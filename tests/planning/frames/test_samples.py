@@ -1,7 +1,5 @@
 """Which replica reads which sample, if their sizes are known beforehand."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Faults that are planted in plans: what each changes, and in which layouts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, partial

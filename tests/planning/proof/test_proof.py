@@ -1,7 +1,5 @@
 """A plan is proved without running it, and no fault that is planted in one is missed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

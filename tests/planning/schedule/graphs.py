@@ -1,7 +1,5 @@
 """Graphs of stages and times, drawn at random and simulated event by event."""
 
-from __future__ import annotations
-
 import heapq
 from collections import deque
 from dataclasses import dataclass, field

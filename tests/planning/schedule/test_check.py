@@ -1,7 +1,5 @@
 """Each check catches the fault that is planted for it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Orders of ranks that work on several stages: shared ranks, and interleaved pipelines."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """What is wrong with a checkpoint is one sentence that names it, before a tensor is read."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

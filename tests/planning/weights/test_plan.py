@@ -1,7 +1,5 @@
 """Every entry of every tensor is held by the ranks that need it, and by no other."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from pathlib import Path

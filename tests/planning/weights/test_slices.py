@@ -1,7 +1,5 @@
 """The slices of a plan, layers of one kind together, against the entries that its pieces name."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

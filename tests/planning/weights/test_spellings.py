@@ -1,7 +1,5 @@
 """Old and new files of one model have one plan."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable
