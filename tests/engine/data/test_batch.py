@@ -31,17 +31,6 @@ def test_two_dimensional_positions_of_three_samples_are_no_multimodal_rotary():
     assert slice_text({"position_ids": torch.zeros(3, 5)}, 1, 2)["position_ids"].shape == (1, 5)
 
 
-def test_images_are_cut_by_what_samples_hold():
-    inputs = {
-        "items_per_sample": torch.tensor([0, 0, 1, 2]),
-        "vit_encoder": {"pixel_values": torch.arange(3.0).reshape(3, 1, 1)},
-    }
-    assert len(slice_modality(inputs, 0, 2)["vit_encoder"]["pixel_values"]) == 0
-    part = slice_modality(inputs, 2, 4)
-    assert part["vit_encoder"]["pixel_values"].flatten().tolist() == [0, 1, 2]
-    assert part["items_per_sample"].tolist() == [1, 2]
-
-
 def test_packed_patches_are_cut_between_images():
     """Patches 4, 16, 9, 25 over two ranks: 20 and 34 rows, never 27 and 27."""
     inputs = {
@@ -86,11 +75,6 @@ def _batch(tokens, items):
         "input_ids": torch.tensor(tokens),
         "modality_inputs": {"images": {"items_per_sample": torch.tensor(items)}},
     }
-
-
-def test_placeholders_that_match_pass():
-    batch = _batch([[5, 16, 16, 7], [5, 6, 7, 8]], [1, 0])
-    check_tokens(batch, {"images": [16]}, {"images": 2})
 
 
 def test_image_tokens_that_do_not_match_are_refused_sample_by_sample():

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-import mimokit
-from mimokit.config import DataConfig, ModalityPresence
+from mimokit.config import ModalityPresence
 from mimokit.engine.data.batch import check_tokens
 from mimokit.engine.data.digits import (
     END_TOKEN,
@@ -23,7 +22,6 @@ from mimokit.engine.data.digits import (
 from mimokit.engine.data.iterators import (
     PlannedBatches,
     PlannedIndex,
-    iterate_batches,
 )
 from mimokit.engine.data.sources import (
     DigitData,
@@ -34,7 +32,6 @@ from mimokit.engine.data.sources import (
 )
 from mimokit.experiment import verify
 from tests.layouts import IMAGE_TOKEN, digits_config
-from tests.layouts_apart import apart_config
 
 
 def test_scans_are_the_whole_set_and_no_scan_is_in_both_splits():
@@ -60,14 +57,6 @@ def test_scans_and_digits_are_those_that_scikit_learn_loads():
     for images, digits in (load_scans("train"), load_scans("test")):
         assert images.shape[1:] == (8, 8)
         assert [known[image.numpy().tobytes()] for image in images] == digits.tolist()
-
-
-def test_a_strip_is_the_same_whenever_it_is_read():
-    first, again = DigitStrips()[17], DigitStrips()[17]
-    assert torch.equal(first["images"], again["images"])
-    assert first["answer"] == again["answer"]
-    lengths = {len(DigitStrips()[index]["images"]) for index in range(200)}
-    assert lengths == set(range(1, 9))
 
 
 def test_answers_are_what_the_scans_show():
@@ -121,17 +110,6 @@ def test_ranks_read_the_samples_of_the_plan_in_an_order_no_layout_changes():
     assert later == whole[14:19]
 
 
-def test_a_run_that_goes_on_reads_what_comes_after_the_steps_before():
-    config = digits_config(num_microbatches=2)
-    plan, data = mimokit.plan(config), DigitData()(config)
-    begun, later = (
-        iterate_batches(plan, config.data, 0, data.train, data.collate_fn, 1, begun=steps)
-        for steps in (0, 3)
-    )
-    (expected,) = itertools.islice(begun, 6, 7)
-    assert torch.equal(next(later)["input_ids"], expected["input_ids"])
-
-
 def test_a_data_set_smaller_than_a_batch_is_taken_over_and_over():
     for size in (1, 3, 4, 7):
         batches = list(itertools.islice(PlannedBatches(size, 8, (0, 8), seed=0), 6))
@@ -145,34 +123,6 @@ def test_a_data_set_smaller_than_a_batch_is_taken_over_and_over():
         PlannedBatches(0, 8, (0, 8), seed=0)
 
 
-@pytest.mark.parametrize("layout", [((1, 4), (2, 2)), ((2, 2), (1, 4)), ((2, 2), (2, 2))])
-def test_colocated_ranks_read_once_what_the_smaller_module_needs(layout):
-    config = digits_config(*layout)
-    plan = mimokit.plan(config)
-    data = DigitData()(config)
-    for rank in range(4):
-        batch = next(iterate_batches(plan, config.data, rank, data.train, data.collate_fn, 1))
-        assert len(batch["input_ids"]) == 4, "8 samples over the 2 replicas of the smaller module"
-
-
-def test_a_module_reads_its_own_samples():
-    config = apart_config((1, 2, 4), (2, 2, 2), 1)
-    plan = mimokit.plan(config)
-    data = DigitData()(config)
-
-    def read(rank):
-        batches = iterate_batches(plan, config.data, rank, data.train, data.collate_fn, 1)
-        return None if batches is None else next(batches)["input_ids"]
-
-    images, language = plan.modules["images"], plan.modules["language_module"]
-    whole = torch.cat([read(rank) for rank in images.stage(0)])
-    assert [read(rank) for rank in images.stage(1)] == [None] * 4
-    halves = torch.chunk(whole, 2)
-    for stage in (0, 1):
-        for place, rank in enumerate(language.stage(stage)):
-            assert torch.equal(read(rank), halves[place // 2]), f"rank {rank}"
-
-
 def test_configs_that_cannot_see_digits_get_noise():
     config = digits_config()
     assert why_no_digits(config) is None
@@ -181,26 +131,6 @@ def test_configs_that_cannot_see_digits_get_noise():
     assert default_data(config).name == "synthetic"
     with pytest.raises(ValueError, match="Strips of digits do not fit the config"):
         DigitData()(config)
-
-
-def test_synthetic_samples_differ_in_images_and_unmasked_tokens():
-    data = synthetic_data(digits_config())
-    batch = data.collate_fn([data.train[index] for index in range(32)])
-    assert len(set(batch["loss_mask"].sum(1).tolist())) > 5
-    assert len(set(batch["modality_inputs"]["images"]["items_per_sample"].tolist())) > 3
-
-
-def test_workers_read_the_same(tmp_path):
-    config = digits_config()
-    plan, data = mimokit.plan(config), DigitData()(config)
-    alone, helped = (
-        next(iterate_batches(plan, sizes, 0, data.train, data.collate_fn, 1))
-        for sizes in (
-            config.data,
-            DataConfig(**{**config.data.model_dump(), "num_workers": 1}),
-        )
-    )
-    assert torch.equal(alone["input_ids"], helped["input_ids"])
 
 
 def _within_the_vocabulary(encoder, language):

@@ -12,7 +12,7 @@ import mimokit
 from mimokit.cluster import RankError
 from mimokit.config import ConfigError
 from mimokit.config.layer_architecture import ProjectorArchitecture
-from mimokit.experiment import Evaluations, explain, train, verify
+from mimokit.experiment import explain, verify
 from mimokit.experiment.prepare import finalized_copy
 from mimokit.experiment.reference import plan_of_one, single_rank
 from tests import seams
@@ -130,18 +130,6 @@ def test_a_right_adapter_has_no_culprit(cluster):
     assert report.not_compared == ()
     compared = {one.seam.operation for one in report.compared if one.seam.module == "adapter"}
     assert compared >= {"rows", "bridge", "projector"}
-
-
-def test_it_trains_is_tested_and_counted(cluster, tmp_path):
-    result = train(
-        cluster,
-        _config((1, 1, 2), 2),
-        evaluations=Evaluations(final_samples=16),
-        directory=tmp_path,
-    ).result()
-    assert result.evaluations["samples"].tolist() == [16]
-    one = result.steps.iloc[0]
-    assert one["adapter_tokens_per_sec"] == one["images_tokens_per_sec"] > 0
 
 
 @pytest.mark.parametrize(

@@ -36,30 +36,25 @@ def test_scans_have_sizes_of_their_own():
         DigitData()(config)
 
 
-def _encode(plan, config, patches, grid, plain):
-    """Return the rows of images, or (plain) those of an encoder that takes one size."""
+def _encode(plan, config, patches, grid):
+    """Return the rows of images."""
     import torch
 
     from mimokit.engine.models.specs import multimodal_provider
 
-    if plain is not None:
-        network = config.model.get_architecture("qwen").model_copy(update={"any_image_size": False})
-        config.model.module_architectures["qwen"] = network
     model = multimodal_provider(config.model, plan, 7).provide(plan, wrap=False).model
     (encoder,) = model.modality_submodules["qwen"].encoders.values()
     with torch.no_grad():
-        if plain is not None:
-            return encoder.eval()(pixel_values=plain)
         return encoder.eval()(hidden_states=patches, grid_thw=grid)
 
 
-def _rows(cluster, patches, grid, plain=None, **fields):
+def _rows(cluster, patches, grid, **fields):
     config, _, _ = _batch(1)
     network = config.model.get_architecture("qwen")
     config.model.module_architectures["qwen"] = network.model_copy(
         update={"class_token": True, "num_registers": 2, **fields}
     )
-    return cluster.run(_encode, mimokit.plan(config), config, patches, grid, plain, world_size=1)[0]
+    return cluster.run(_encode, mimokit.plan(config), config, patches, grid, world_size=1)[0]
 
 
 @pytest.mark.parametrize(
@@ -75,19 +70,6 @@ def test_an_image_becomes_its_own_rows_whatever_is_beside_it(cluster, fields, sh
         _rows(cluster, part, one[None], **fields) for part, one in zip(parts, grid, strict=True)
     ]
     torch.testing.assert_close(together, torch.cat(alone), atol=1e-6, rtol=0)
-
-
-def test_a_largest_image_is_one_of_an_encoder_that_takes_one_size(cluster):
-    from mimokit.architecture.tokens import image_geometry
-    from mimokit.engine.models.patches import cut_patches
-
-    config, _, _ = _batch(1)
-    geometry = image_geometry(config.model.get_architecture("qwen"))
-    images = torch.rand(2, 1, 16, 16, generator=torch.Generator().manual_seed(6))
-    patches = cut_patches(images, geometry).flatten(0, 1)
-    found = _rows(cluster, patches, torch.tensor([[1, 4, 4], [1, 4, 4]]))
-    wanted = _rows(cluster, patches, None, plain=images)
-    torch.testing.assert_close(found, wanted, atol=1e-6, rtol=0)
 
 
 def test_the_first_layer_is_a_convolution_over_repeated_images():

@@ -8,9 +8,9 @@ import torch
 import mimokit
 from mimokit.config import ConfigError
 from mimokit.engine.data.batch import targets_of
-from mimokit.experiment import train, verify
+from mimokit.experiment import train
 from tests.evaluations import QUICK
-from tests.invariance import STEPS, assert_computes_the_same
+from tests.invariance import assert_computes_the_same
 from tests.layouts_apart import decoded_config
 from tests.layouts_multimodal import LANGUAGE
 from tests.whole_runs import whole_runs
@@ -31,14 +31,6 @@ def test_behind_a_model_of_which_nothing_is_trained(cluster, run):
 
 def _actions(config, stage):
     return mimokit.plan(config).pipeline.schedule.actions(stage)
-
-
-def test_behind_tied_embeddings_and_positions_of_three_axes(cluster):
-    config = _config((1, 1, 1), (1, 2, 1), (1, 1, 1), 2)
-    config.model.get_architecture(LANGUAGE).tied_embeddings = True
-    config.model.get_architecture(LANGUAGE).mrope_section = [2, 1, 1]
-    report = verify(cluster, config, steps=STEPS)  # of synthetic data: digits do not fit
-    assert report.passed, report.verdict
 
 
 def test_it_trains_is_tested_and_counted(cluster, tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mimokit
 from tests.invariance import assert_computes_the_same
-from tests.layouts_apart import apart_config, apart_multimodal_config
+from tests.layouts_apart import apart_multimodal_config
 from tests.layouts_multimodal import LANGUAGE, PRESENCE
 from tests.whole_runs import whole_runs
 
@@ -27,11 +27,3 @@ def test_a_frozen_module(cluster, run):
     bridge = next(b for b in plan.disjoint_bridges if b.source == "dino")
     assert bridge.backward.bytes_between == 0
     assert_computes_the_same(cluster, config)
-
-
-def test_the_example_of_24_ranks_can_be_planned():
-    plan = mimokit.plan(apart_config((2, 2, 2), (4, 2, 2), 4))
-    assert plan.world_size == 24
-    assert plan.modules["images"].ranks == range(8)
-    assert plan.modules["language_module"].ranks == range(8, 24)
-    assert plan.pipeline.graph.total_stages == 4

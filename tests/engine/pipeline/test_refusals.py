@@ -12,35 +12,10 @@ from mimokit.config import ConfigError
 from mimokit.engine.pipeline.communicator import check_tag_room
 from tests import seams
 from tests.invariance import assert_computes_the_same
-from tests.layouts_apart import apart_config, apart_multimodal_config
+from tests.layouts_apart import apart_config
 from tests.layouts_multimodal import LANGUAGE
 from tests.planted import planted
 from tests.rank_steps import run_step, state_of
-
-
-def test_replicas_that_do_not_divide_each_other_are_refused():
-    config = apart_config((1, 1, 2), (1, 1, 2))
-    config.model.get_parallelism("images").data_parallel = 3
-    with pytest.raises(ConfigError, match="data_parallel"):
-        mimokit.plan(config)
-
-
-@pytest.mark.parametrize(
-    ("topology", "told"),
-    [
-        (
-            {"clip": ["dino"], "dino": ["clip"], LANGUAGE: []},
-            "topology has a cycle, clip -> dino -> clip",
-        ),
-        ({"clip": [LANGUAGE], "dino": [], LANGUAGE: []}, "no module feeds it"),
-    ],
-    ids=["a cycle", "a module that feeds no other"],
-)
-def test_a_graph_that_is_none_is_refused(topology, told):
-    config = apart_multimodal_config({"clip": (1, 1, 1), "dino": (1, 1, 1), LANGUAGE: (1, 1, 1)})
-    config.model.topology = topology
-    with pytest.raises(ConfigError, match=told):
-        mimokit.plan(config)
 
 
 def test_more_micro_batches_than_a_tag_holds_are_refused():

@@ -77,12 +77,6 @@ def test_two_files_with_one_name_are_refused_and_named(tmp_path: Path) -> None:
     assert "a.yml" in a.sentences[0]
 
 
-def test_a_file_that_says_a_key_twice_is_refused(tmp_path: Path) -> None:
-    _experiment(tmp_path / "a.yaml", "name: one\nname: two\n")
-    (a,) = choose(collect(tmp_path), 8)
-    assert "the key name is written twice" in a.sentences[0]
-
-
 def test_a_grid_in_one_file_is_several_experiments(tmp_path: Path) -> None:
     _experiment(
         tmp_path / "a.yaml", "sweep: {runtime.seed: [1, 2, 3], runtime.clip_grad: [0.5, -1.0]}\n"
