@@ -4,8 +4,6 @@
 everything that needs ipyparallel is loaded on first use.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from mimokit.lazy import lazy_names

@@ -1,7 +1,5 @@
 """What a caller gives to a cluster: checked, and packed for the engines."""
 
-from __future__ import annotations
-
 import linecache
 import os
 from collections.abc import Callable, Sequence

@@ -5,8 +5,6 @@ signed but not encrypted unless the controller has CURVE on, and without CURVE a
 its ports can disturb it.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import json
 import os

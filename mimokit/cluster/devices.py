@@ -1,7 +1,5 @@
 """Which GPU each rank of a world computes on, and the backend that follows from it."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What a run on a cluster may raise; each message begins with one clear sentence."""
 
-from __future__ import annotations
-
 from mimokit.cluster.symptoms import sentence
 from mimokit.sentence_error import SentenceError
 

@@ -1,7 +1,5 @@
 """How much longer than on an idle machine a healthy process may take to answer."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a cluster asks of its engines, whether it started them or not."""
 
-from __future__ import annotations
-
 import contextlib
 import weakref
 from dataclasses import dataclass

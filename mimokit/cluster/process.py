@@ -1,7 +1,5 @@
 """What the system tells of processes of this host."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A run in progress: its samples, its end, and the two ways to end it early."""
 
-from __future__ import annotations
-
 import contextlib
 import pickle
 import sys

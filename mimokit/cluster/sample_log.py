@@ -1,7 +1,5 @@
 """The samples of a run, kept in order and passed to every listener."""
 
-from __future__ import annotations
-
 import pickle
 import threading
 import time

@@ -1,7 +1,5 @@
 """The socket files of a controller."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Mapping
 from pathlib import Path

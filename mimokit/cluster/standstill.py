@@ -5,8 +5,6 @@ are ranks that a lock, a sleep or a signal keeps from going on, those that poll 
 nothing changes, and those that do not answer.
 """
 
-from __future__ import annotations
-
 import itertools
 import statistics
 import time

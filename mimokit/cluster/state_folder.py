@@ -4,8 +4,6 @@ Compilers load libraries and pickles from their caches, so only we may write the
 place is below the directory for temporary files, where others can be first.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import stat

@@ -1,7 +1,5 @@
 """What tells that a rank is in trouble: one table of how long it lasts and what is said of it."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 KILLED = "SIGKILL"

@@ -1,7 +1,5 @@
 """What is known of the ranks at the end of a run, and which of it is the cause of its failure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias

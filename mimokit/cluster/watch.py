@@ -1,7 +1,5 @@
 """Watches the ranks of a run until all are back or gone, and says what happened to them."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time

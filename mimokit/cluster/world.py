@@ -1,7 +1,5 @@
 """What a rank needs to know to join a torch.distributed world, and what it reports about itself."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ documents runs; `docs/names.md` says what differs. A name loads when it is first
 the package alone loads neither torch nor Megatron-Core.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from mimokit.lazy import lazy_names

@@ -1,7 +1,5 @@
 """The activations between the matrices of a feed-forward layer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 

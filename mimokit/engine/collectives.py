@@ -1,7 +1,5 @@
 """Collectives over what has another size on every rank: tensors, and values as JSON."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The device and machine of this rank, and the lifetime and timeout of its process groups."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import platform

@@ -1,7 +1,5 @@
 """Digests of tensors that ranks compare, taken where the tensor is."""
 
-from __future__ import annotations
-
 import functools
 
 import torch

@@ -3,8 +3,6 @@
 Layers enter `inside` at these places. Without a listener that costs one look at an empty list.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """The optimizers that a config names, as classes of torch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

@@ -3,8 +3,6 @@
 What does such a part has an attribute `times`, `UNTIMED` unless a monitor replaces it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Callable

@@ -5,8 +5,6 @@ is its replica, so that everything that runs a layout runs in it as in a world o
 group of peers does not belong to that world: only strategies use it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

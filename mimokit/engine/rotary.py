@@ -3,8 +3,6 @@
 Names and arithmetic of the stretching are those of transformers (`modeling_rope_utils`).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Changes weights by a rounding, to see what a rounding changes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import torch

@@ -4,8 +4,6 @@ A schedule is a generator that yields a `Step` just before it runs it. Training 
 generator; a tracer or a debugger observes the steps.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar

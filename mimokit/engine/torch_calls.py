@@ -3,8 +3,6 @@
 A separate file: rooms use it that may import neither each other nor Megatron.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

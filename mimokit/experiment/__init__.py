@@ -3,8 +3,6 @@
 Names load on first use: planning from the command line needs neither a cluster nor pandas.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from mimokit.lazy import lazy_names

@@ -4,8 +4,6 @@ python -m torch.distributed.run --nproc-per-node 8 -m mimokit.experiment
 --experiments-dir configs/ablations --results-dir results
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

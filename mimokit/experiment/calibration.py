@@ -1,7 +1,5 @@
 """Measures a cluster, so that predictions apply to it."""
 
-from __future__ import annotations
-
 import os
 import statistics
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Finds, lists and exports checkpoints, and decides which one a run goes on from."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Adjusts the constants of a training stack to a user's own runs."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Patterns: what a wrong array is in place of the right one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

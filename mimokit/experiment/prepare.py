@@ -1,7 +1,5 @@
 """What entry points share: loading a config, a score as text."""
 
-from __future__ import annotations
-
 import math
 import os
 import warnings

@@ -1,7 +1,5 @@
 """The config and the plan of the one process that a layout is compared with."""
 
-from __future__ import annotations
-
 from mimokit.config import ExperimentConfig, ModuleArchitecture, ModuleParallelismConfig
 from mimokit.config.runtime import AS_DRAWN, PRECISION_OF_RUNS, TF32
 from mimokit.config.strategy import OPTIMIZER_TAKES

@@ -1,7 +1,5 @@
 """How a command ends that rejects a config."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

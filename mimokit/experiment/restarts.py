@@ -1,7 +1,5 @@
 """A training run that begins again from its last checkpoint where a rank is lost."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import threading

@@ -1,7 +1,5 @@
 """The report of `resume_check`: a resumed run against one that was not interrupted."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any

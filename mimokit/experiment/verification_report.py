@@ -1,7 +1,5 @@
 """The report of `verify`: a layout against one process."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field

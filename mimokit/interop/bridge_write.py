@@ -1,7 +1,5 @@
 """A layout as Python for Megatron-Bridge's `MegatronMIMOParallelismConfig`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import combinations
 

@@ -1,7 +1,5 @@
 """The content of another tool's file, and how its options and numbers are read."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

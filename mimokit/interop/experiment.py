@@ -4,8 +4,6 @@ A new field of `ParallelSizes`, `Workload` or a model description that experimen
 refused here, instead of changing a prediction silently.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """A directory of a LLaVA as an experiment: tower, projector and language model start from it."""
 
-from __future__ import annotations
-
 import math
 import os
 import re

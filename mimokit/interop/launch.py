@@ -1,7 +1,5 @@
 """Commands and scripts that start a layout on its hosts."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Sequence
 

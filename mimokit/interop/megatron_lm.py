@@ -1,7 +1,5 @@
 """Conversion between layouts and Megatron-LM's command-line arguments."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """The language model that a Megatron-LM command line describes."""
 
-from __future__ import annotations
-
 import re
 
 from mimokit.architecture import LanguageModel, LatentAttention, MixtureOfExperts, Transformer

@@ -1,7 +1,5 @@
 """What the tests run on the ranks."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

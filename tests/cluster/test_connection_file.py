@@ -1,7 +1,5 @@
 """Which connection files are used: what keeps others away from a controller of its owner."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

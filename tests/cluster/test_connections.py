@@ -1,7 +1,5 @@
 """Dead connections leave polling, live ones stay."""
 
-from __future__ import annotations
-
 import contextlib
 import select
 import socket

@@ -1,7 +1,5 @@
 """Ranks that raise, die, hang, or are interrupted; after each the same cluster works on."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """Engines that are stopped, not dead: short pauses do no harm, long ones are named and ended."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import re

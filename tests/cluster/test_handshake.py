@@ -1,7 +1,5 @@
 """Ranks show each other the key of their world, and say who else is connected to them."""
 
-from __future__ import annotations
-
 import os
 import resource
 import socket

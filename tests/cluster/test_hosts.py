@@ -1,7 +1,5 @@
 """Replicas on two hosts of two engines: network namespaces that a bridge joins."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """What the processes of a job believe of what others could have written."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 

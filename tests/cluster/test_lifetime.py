@@ -1,7 +1,5 @@
 """Clusters start, connect, close, and leave no process behind."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import signal

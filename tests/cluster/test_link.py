@@ -1,7 +1,5 @@
 """Who reaches the controller of a cluster."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat

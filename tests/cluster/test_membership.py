@@ -1,7 +1,5 @@
 """What an engine keeps of a world that has failed."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,7 +1,5 @@
 """The cluster inside a real Jupyter kernel: cells, tracebacks, and the stop button."""
 
-from __future__ import annotations
-
 import tempfile
 import time
 from collections.abc import Iterator

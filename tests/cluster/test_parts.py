@@ -1,7 +1,5 @@
 """Parts of a cluster: separate worlds, runs and failures at the same time."""
 
-from __future__ import annotations
-
 import gc
 import time
 from pathlib import Path

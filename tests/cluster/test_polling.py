@@ -1,7 +1,5 @@
 """Loops that poll are told from loops that work, by looking at them from another thread."""
 
-from __future__ import annotations
-
 import itertools
 import queue
 import threading

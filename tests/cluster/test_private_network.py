@@ -1,7 +1,5 @@
 """Nobody else reaches the ports of a local cluster, or takes the descriptors of its ranks."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import resource

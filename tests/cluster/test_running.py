@@ -1,7 +1,5 @@
 """Running functions on ranks, and forming worlds again."""
 
-from __future__ import annotations
-
 import re
 import time
 

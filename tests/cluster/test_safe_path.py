@@ -1,7 +1,5 @@
 """No process that mimokit starts imports what others have put into the working directory."""
 
-from __future__ import annotations
-
 import ast
 import os
 import subprocess

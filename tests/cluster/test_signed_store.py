@@ -1,7 +1,5 @@
 """Who reaches the store of a world cannot take the place of a rank."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest

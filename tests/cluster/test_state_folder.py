@@ -1,7 +1,5 @@
 """The folder for keys and caches is this user's alone, or nothing is kept there."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What clusters that stay leave for later clients: entries, and records of their runs."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

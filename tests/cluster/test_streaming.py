@@ -1,7 +1,5 @@
 """Samples come while the run goes on, all of them, in order."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """Values that ranks gather cross as JSON, never as pickles."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A digest changes with any entry and any place, and with nothing else."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Products in 8 bits against numbers that are rounded one by one, and scales that ranks share."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One door to Megatron-Core."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import logging

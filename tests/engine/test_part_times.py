@@ -1,7 +1,5 @@
 """Parts of a step are timed on a GPU without waiting for it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What stages hand each other crosses whole, whichever of its fields are known."""
 
-from __future__ import annotations
-
 from itertools import product
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Gradients of bf16 weights are sums in fp32, where torch on a CPU has none."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

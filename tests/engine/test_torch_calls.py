@@ -1,7 +1,5 @@
 """A torch that is older, or lacks a call."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.distributed as dist

@@ -1,7 +1,5 @@
 """`python -m mimokit.experiment` with data that fails on rank 1 where a config says so."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Calibrating a real cluster: a file that predictions take, and what is refused."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 

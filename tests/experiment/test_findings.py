@@ -1,7 +1,5 @@
 """What one rank took in a transfer is looked at whole, from the rows of both ends."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from mimokit.experiment.stepping.findings import alike, findings_of

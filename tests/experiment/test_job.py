@@ -1,7 +1,5 @@
 """Experiments under torchrun and srun: the same folder as on a cluster, which goes on with it."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

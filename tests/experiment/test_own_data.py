@@ -1,7 +1,5 @@
 """Data of the user's that a config names: trained, proven, and refused before engines start."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

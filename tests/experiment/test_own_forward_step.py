@@ -1,7 +1,5 @@
 """A forward step of the user's: trained and proven in every mode; one that is wrong is named."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A loss of the user's: trained and proven in every mode; one that breaks the proof is seen."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Encoders of the user's: trained, proven and stepped through; what breaks the rules is named."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from functools import partial

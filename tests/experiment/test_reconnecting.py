@@ -1,7 +1,5 @@
 """A notebook that goes away in mid-run, and the one that comes after it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

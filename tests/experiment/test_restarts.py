@@ -1,7 +1,5 @@
 """Attempts one after another: what is heard once, and when the last one was the last."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path

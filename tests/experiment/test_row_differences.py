@@ -1,7 +1,5 @@
 """What came instead of rows is told from the numbers alone."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

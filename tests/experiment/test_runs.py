@@ -1,7 +1,5 @@
 """Training runs on the cluster: results, stopping, failing, and what they leave behind."""
 
-from __future__ import annotations
-
 import time
 from importlib.metadata import version
 

@@ -1,7 +1,5 @@
 """The text of a result on held-out samples, with and without a known chance level."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

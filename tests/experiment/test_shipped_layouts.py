@@ -1,7 +1,5 @@
 """The shipped layout of digits that no layout invariance test has, nor a notebook."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from mimokit.cluster import EngineCluster

@@ -1,7 +1,5 @@
 """A cluster lasts: runs of changing layouts add neither files nor threads nor memory."""
 
-from __future__ import annotations
-
 import os
 import threading
 

@@ -1,7 +1,5 @@
 """Stepping through training: what is done, held, checked and refused."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

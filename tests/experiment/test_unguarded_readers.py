@@ -1,7 +1,5 @@
 """Readers of software files, own runs, traces, recordings and fits: pipes, devices, deep, huge."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """`verify` from Python and from the command line."""
 
-from __future__ import annotations
-
 import io
 import json
 from contextlib import nullcontext

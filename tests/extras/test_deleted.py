@@ -1,7 +1,5 @@
 """The core works where rooms beside it are deleted."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The controller and an engine of ipyparallel, in a process that was forked or executed for it."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence

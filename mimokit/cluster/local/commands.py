@@ -1,7 +1,5 @@
 """The command lines of the controller and of an engine, forked or executed alike."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

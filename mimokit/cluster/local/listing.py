@@ -1,7 +1,5 @@
 """What local clusters do at the moment, and their end, asked from any process of their owner."""
 
-from __future__ import annotations
-
 import contextlib
 from dataclasses import dataclass
 from pathlib import Path

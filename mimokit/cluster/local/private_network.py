@@ -5,8 +5,6 @@ ports, and the first to connect takes the place of a rank, or keeps all descript
 engine server and all that it starts have a network namespace where Linux allows that to a user.
 """
 
-from __future__ import annotations
-
 import ctypes
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """Child processes of the server, in separate process groups; they end with it."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

@@ -6,8 +6,6 @@ stays, when the client is gone. It has one thread and opens no GPU, since neithe
 Standard input is the socket on which it listens for clients; it obeys one at a time.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import importlib

@@ -1,7 +1,5 @@
 """Starts the engine server of a local cluster, or finds one that stays."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

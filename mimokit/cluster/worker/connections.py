@@ -5,8 +5,6 @@ reference to any of its subgroups is gone, and a model holds many. Shutting the 
 no consent of another rank: both ends of every connection fail within milliseconds.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

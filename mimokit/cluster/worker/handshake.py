@@ -5,8 +5,6 @@ other processes reach such ports, each pair of a new group answers a question of
 key: a process that took the place of a rank cannot. No rank connects to the rank it displaced.
 """
 
-from __future__ import annotations
-
 import functools
 import hmac
 import secrets

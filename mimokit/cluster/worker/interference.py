@@ -1,7 +1,5 @@
 """Why a rank reaches no other process: other users of this machine, or its own network."""
 
-from __future__ import annotations
-
 import errno
 import os
 import pwd

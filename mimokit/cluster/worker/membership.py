@@ -1,7 +1,5 @@
 """This engine's membership of a torch.distributed world: open the store, join, leave."""
 
-from __future__ import annotations
-
 import gc
 import os
 import socket

@@ -4,8 +4,6 @@ A loop that polls for something sees the same each time; one that works changes 
 counter, the length of a list, a tensor. The thread is looked at several times from another one.
 """
 
-from __future__ import annotations
-
 import dis
 import gc
 import hashlib

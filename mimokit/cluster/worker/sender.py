@@ -1,7 +1,5 @@
 """Send a rank's samples to the client in batches, over the engine's signed publish channel."""
 
-from __future__ import annotations
-
 import pickle
 import threading
 import time

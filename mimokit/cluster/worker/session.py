@@ -5,8 +5,6 @@ the engine is reachable: `stop` raises a flag, `abort` breaks the world's connec
 `RankInterrupted` in the main thread, `stack` asks where that thread is.
 """
 
-from __future__ import annotations
-
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping

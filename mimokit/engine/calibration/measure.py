@@ -1,7 +1,5 @@
 """All rates of one rank, in the order in which all ranks measure them."""
 
-from __future__ import annotations
-
 import platform
 from collections.abc import Callable, Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """Seconds of the steps of a small training on this rank."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from dataclasses import replace

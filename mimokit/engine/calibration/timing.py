@@ -4,8 +4,6 @@ On a CPU they are those in which this process computes, with the threads of gloo
 include the time slices of other ranks. With CUDA they are those between two events around calls.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable, Sequence

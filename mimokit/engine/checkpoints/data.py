@@ -1,7 +1,5 @@
 """What of the training data a checkpoint has, so that a run goes on with the next samples."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 from collections.abc import Iterator, Mapping, Sized

@@ -4,8 +4,6 @@ They are safetensors with torch's own note of where each block belongs in its wh
 is pickled, neither in a file nor between ranks.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Goes on from a checkpoint, under the layout that was saved or another one."""
 
-from __future__ import annotations
-
 import itertools
 
 import torch.distributed as dist

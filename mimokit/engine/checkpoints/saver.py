@@ -4,8 +4,6 @@ A checkpoint is written into a folder that no reader takes for one. Once every r
 its files are on the disk, rank 0 adds the marker and renames the folder.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The training state of a rank as blocks of whole tensors: weights, optimizer, random states."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace

@@ -6,8 +6,6 @@ a gather group has the whole batch of the module with fewer replicas, so it know
 the other ranks without communication.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

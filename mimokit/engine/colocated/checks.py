@@ -1,7 +1,5 @@
 """The check that the tensor-parallel ranks of a module agree on its output, and when it is made."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterable

@@ -41,8 +41,6 @@ The batch does not show whether another replica of the same micro-batch has item
 `DataConfig.is_present` says so for all replicas.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

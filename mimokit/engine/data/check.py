@@ -4,8 +4,6 @@ Many such errors would not raise later: a label beyond the vocabulary still has 
 pixel that is NaN makes every weight NaN.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 

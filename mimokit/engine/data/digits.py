@@ -5,8 +5,6 @@ Recognition of Handwritten Digits" data). A sample is a strip of 1 to 8 scans an
 answer is the digits of the strip or their sum. Training and test strips have different scans.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from importlib.metadata import distribution

@@ -1,7 +1,5 @@
 """Samples with inputs of several encoders, and their collation to a batch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypedDict

@@ -6,8 +6,6 @@ every audio encoder the spoken digits. The answer is all digits in this order, e
 absent according to the presence pattern of the data config.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 

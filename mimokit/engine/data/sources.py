@@ -4,8 +4,6 @@ A source is a callable that takes the config and returns `TrainingData`. It is c
 rank, so that the data itself is not sent.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sized
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ a second). Each time a digit is spoken, its recording is distorted at random: fa
 louder or softer, with noise.
 """
 
-from __future__ import annotations
-
 import functools
 import wave
 from importlib import resources

@@ -4,8 +4,6 @@ The samples have different numbers of items and of unmasked tokens. They are for
 checking arithmetic; a model cannot learn from them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 
 import numpy as np

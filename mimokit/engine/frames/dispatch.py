@@ -5,8 +5,6 @@ runs backward through what `output_dispatch` returns, or none: a rank whose loss
 an image adds `outputs[0].sum() * 0` to it.
 """
 
-from __future__ import annotations
-
 import functools
 import logging
 import zlib

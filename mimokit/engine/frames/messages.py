@@ -1,7 +1,5 @@
 """What the ranks of a group send each other: integers, and rows of tensors in one message."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

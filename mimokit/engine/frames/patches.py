@@ -1,7 +1,5 @@
 """Patches of models by name, which put dispatch around the forward of an encoder."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ other module of mimokit imports `megatron`, assigns to anything that comes from 
 `sys.modules` for it.
 """
 
-from __future__ import annotations
-
 import logging
 
 from mimokit.engine.megatron.cpu import CPU_ONLY, answer_for_cuda, patch_functions, quick_import

@@ -1,7 +1,5 @@
 """The collectives of torch that Megatron calls, by the names that torch has for them."""
 
-from __future__ import annotations
-
 import torch.distributed as dist
 from megatron.core.distributed import param_and_grad_buffer
 from megatron.core.tensor_parallel import layers, mappings, utils

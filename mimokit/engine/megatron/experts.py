@@ -1,7 +1,5 @@
 """What Megatron-Core's mixtures of experts need without Transformer Engine and without CUDA."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

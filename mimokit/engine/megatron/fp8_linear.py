@@ -1,7 +1,5 @@
 """Megatron's linear layers with products in 8 bits, without Transformer Engine."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from typing import Any

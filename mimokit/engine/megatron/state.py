@@ -1,7 +1,5 @@
 """Megatron-Core's globals: its memory buffer, its random states, its caches."""
 
-from __future__ import annotations
-
 import torch
 from megatron.core import parallel_state
 from megatron.core.models.common.embeddings.rotary_pos_embedding import RotaryEmbedding

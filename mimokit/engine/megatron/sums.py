@@ -4,8 +4,6 @@ torch's CPU kernels add the rows of a batch up in the type of the weight: of 3,0
 of a bias of `LayerNorm`, or of a row of an embedding, is then wrong by several per cent.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

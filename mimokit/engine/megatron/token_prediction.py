@@ -1,7 +1,5 @@
 """Megatron-Core's layers of multi-token prediction, in the process groups of their module."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Classes of Transformer Engine: its attention, and what stands in for its linear layer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

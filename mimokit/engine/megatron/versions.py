@@ -4,8 +4,6 @@ What one version needs alone is in this package, with the reason at its line. No
 version: each is right in all of them.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Mapping

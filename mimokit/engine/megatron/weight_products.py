@@ -5,8 +5,6 @@ before waits, and that of its weight, for which no other rank does. An order suc
 al. 2023, arXiv 2401.10241) computes them apart.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

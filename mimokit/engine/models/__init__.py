@@ -1,7 +1,5 @@
 """The modules of a model as Megatron specs."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from mimokit.lazy import lazy_names

@@ -5,8 +5,6 @@ own in the width of the next module. All rows of an item attend to each other; e
 Items are padded to the largest. Attention masks the padding, and no rows are made of it.
 """
 
-from __future__ import annotations
-
 import torch
 
 from mimokit.architecture.tokens import RowGeometry

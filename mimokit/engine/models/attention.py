@@ -4,8 +4,6 @@ It takes the place of Megatron's `DotProductAttention`, which has neither contex
 packed sequences.
 """
 
-from __future__ import annotations
-
 import contextlib
 from dataclasses import replace
 from typing import Any

@@ -5,8 +5,6 @@ width 3 with GELU, the second with a stride of 2, and sinusoidal positions. Reco
 to the longest one. Attention masks the padding, and no tokens are made of it.
 """
 
-from __future__ import annotations
-
 import torch
 
 from mimokit.architecture.tokens import AudioGeometry, audio_geometry

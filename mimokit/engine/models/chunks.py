@@ -1,7 +1,5 @@
 """The chunks of a module that one rank of an interleaved pipeline holds."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

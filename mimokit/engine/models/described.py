@@ -1,7 +1,5 @@
 """What a `ModuleSpec` of the user says about its network, as far as a plan needs it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tokens that all ranks gather for their experts, also where samples in a row give ranks others."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

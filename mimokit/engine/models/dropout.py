@@ -6,8 +6,6 @@ of where it is in the whole model and in the global batch, so that a rank comput
 The hash is the 32-bit finalizer "lowbias32" (Wellons 2018, "Prospecting for Hash Functions").
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable
 from dataclasses import replace

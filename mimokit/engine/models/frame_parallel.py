@@ -1,7 +1,5 @@
 """Frame parallel of vision encoders, also of the user: replicas share a micro-batch's images."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The fused matrix of queries, keys and values, whose keys have no bias (Whisper)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

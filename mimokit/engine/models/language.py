@@ -1,7 +1,5 @@
 """The language model, and text decoders behind it: both are Megatron's `GPTModel`."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

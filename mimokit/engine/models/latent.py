@@ -1,7 +1,5 @@
 """Multi-latent attention (DeepSeek-V2, arXiv 2405.04434) on tensor-parallel ranks without CUDA."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """An encoder and a language model that the user builds; `docs/own_modules.md` has their rules."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any

@@ -4,8 +4,6 @@ A grid (`grid_thw`, as Qwen2-VL calls it) is [images, 3], int64: frames, rows an
 image, in patches. The patches of a square that becomes one token follow each other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 import torch

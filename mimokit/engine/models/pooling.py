@@ -1,7 +1,5 @@
 """SigLIP's pooling of an image's patches: a learned query attends to them, then a residual MLP."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

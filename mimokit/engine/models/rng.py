@@ -4,8 +4,6 @@ Megatron forks the state of its tracker around attention dropout, even at a rate
 tracker takes its place. Each module of a rank has separate states.
 """
 
-from __future__ import annotations
-
 import contextlib
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence

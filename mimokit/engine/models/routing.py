@@ -5,8 +5,6 @@ process, which replays whatever it was given. Here that object knows samples and
 a rank of another layout has others, and leaves a choice alone that no rounding explains.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

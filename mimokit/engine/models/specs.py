@@ -1,7 +1,5 @@
 """The specs of modules, and the provider of those that a config describes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from mimokit.architecture.from_config import cuts_of_config

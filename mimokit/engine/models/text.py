@@ -5,8 +5,6 @@ take the places of its placeholders. Texts are padded to the longest. As the lay
 word attends to the padding, and no tokens are made of it.
 """
 
-from __future__ import annotations
-
 import torch
 
 from mimokit.architecture.tokens import TextGeometry

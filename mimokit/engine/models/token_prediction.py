@@ -6,8 +6,6 @@ a placeholder is its row of the table, as of every token, not the row of an enco
 above the vocabulary has zeros.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 from collections.abc import Iterator, Mapping

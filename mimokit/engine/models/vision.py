@@ -1,7 +1,5 @@
 """The vision encoders: patches and positions into Megatron's `TransformerBlock`."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

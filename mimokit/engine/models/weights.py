@@ -1,7 +1,5 @@
 """The parameters of a rank by their names in the whole module, and the weights they start from."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """Process groups of a rank, and reductions over them."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from mimokit.lazy import lazy_names

@@ -1,7 +1,5 @@
 """Into which chunks context parallelism cuts a sequence."""
 
-from __future__ import annotations
-
 
 def chunks_of_rank(ranks: int, rank: int, causal: bool) -> tuple[int, ...]:
     """Return the chunks of a sequence that a rank computes, in its order."""

@@ -1,7 +1,5 @@
 """Megatron's data parallel wrapper around one module, and what of the module a rank answers for."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import weakref

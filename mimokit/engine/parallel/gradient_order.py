@@ -4,8 +4,6 @@ A loop of the user's that leaves out one of these, or changes their order, would
 else without an error. The schedules of such loops begin the order; mimokit's own loop does not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from enum import Enum
 from typing import Any

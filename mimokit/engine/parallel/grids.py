@@ -4,8 +4,6 @@ Creating a group is collective: every rank of the world creates every group of e
 the same order, including groups without it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 

@@ -6,8 +6,6 @@ module would follow from what overflows there, and gradients that cross a bridge
 scale of another module.
 """
 
-from __future__ import annotations
-
 GROWTH, BACKOFF, GROWTH_INTERVAL = 2.0, 0.5, 1000
 """Megatron's growth and backoff; its interval is `--loss-scale-window`, 1000 steps."""
 

@@ -9,8 +9,6 @@ each data parallel rank has reduced gradients, main weights and states of its en
 ranks have whole parameters: they gather them after each step.
 """
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

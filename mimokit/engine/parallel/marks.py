@@ -5,8 +5,6 @@ Megatron's layers mark what tensor parallelism cuts. mimokit goes by its own tab
 module is built. Of a module that the user builds no table knows, so that its marks count.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 import torch

@@ -1,7 +1,5 @@
 """Optimizers over the gradients that Megatron's DDP reduced, and the learning rate of a run."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

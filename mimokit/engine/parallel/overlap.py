@@ -1,7 +1,5 @@
 """Reductions of gradients that start during a backward pass, in one order on all replicas."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from functools import partial

@@ -6,8 +6,6 @@ parameter is marked, and its gradients are summed over the ranks before the opti
 the norm of heads, with or without slices: a rank uses it for heads of its own.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterable
 from typing import Any

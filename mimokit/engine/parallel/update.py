@@ -3,8 +3,6 @@
 The functions at the top are those that a user's own loop calls.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping

@@ -4,8 +4,6 @@ Stages agree on shapes before they send anything. One example item or sample sta
 number differs between micro-batches, and each message contains it.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

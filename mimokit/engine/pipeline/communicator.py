@@ -1,7 +1,5 @@
 """Communication between pipeline stages."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Literal, cast
 

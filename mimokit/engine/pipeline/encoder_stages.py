@@ -1,7 +1,5 @@
 """The stages of encoders and adapters, and of decoders of images and sound, which are adapters."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import torch

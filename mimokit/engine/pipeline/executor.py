@@ -1,7 +1,5 @@
 """Executes the planned actions of one rank, in every mode."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ have arrived, computes, and returns each branch its part of the gradient from on
 modality without input no message is sent and no stage waits.
 """
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Literal

@@ -1,7 +1,5 @@
 """The stage of a whole modality of the user's."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any

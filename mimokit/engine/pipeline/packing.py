@@ -1,7 +1,5 @@
 """Packing: puts words and the rows of all modalities into the order of the tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -8,8 +8,6 @@ grids are sent like rows, with the number of images of every sample.
 A rank may be at both ends, as an encoder's next to a pipeline: it keeps what it would send itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal

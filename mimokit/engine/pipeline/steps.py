@@ -1,7 +1,5 @@
 """The steps of a rank over all micro-batches: forward and backward, forward alone, logits."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Collection, Iterator
 

@@ -1,7 +1,5 @@
 """Compares what encoders are called with to what one process reads for the same samples."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any

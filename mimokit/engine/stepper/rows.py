@@ -1,7 +1,5 @@
 """The rows that cross between ranks: their fingerprints, and copies to look at."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

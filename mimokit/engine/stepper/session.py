@@ -1,7 +1,5 @@
 """A training step that pauses before every step of its schedule, on one rank."""
 
-from __future__ import annotations
-
 import gc
 import time
 from collections.abc import Iterator, Mapping, Sequence

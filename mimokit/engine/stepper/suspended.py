@@ -1,7 +1,5 @@
 """A suspended schedule: its tensors by name, and the lines of code that it runs next."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import linecache

@@ -1,7 +1,5 @@
 """Copies of a paused step's tensors, as they were after each tick."""
 
-from __future__ import annotations
-
 import weakref
 from collections import OrderedDict
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Training on a rank: the loop, evaluation and measurements."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from mimokit.lazy import lazy_names

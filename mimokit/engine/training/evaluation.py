@@ -1,7 +1,5 @@
 """Evaluates the model on held-out samples."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

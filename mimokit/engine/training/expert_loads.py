@@ -1,7 +1,5 @@
 """How many tokens each expert of a mixture took in a step, over all ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Model FLOPs of a training step, by the tokens that its modules computed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

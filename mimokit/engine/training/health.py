@@ -1,7 +1,5 @@
 """What a rank says about its health: digests of what it holds, and how many collectives it had."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """The training loop of a rank."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import time

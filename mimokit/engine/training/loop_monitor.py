@@ -1,7 +1,5 @@
 """The monitor of a training loop that a user wrote: the schedules tell it what they ran."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise

@@ -10,8 +10,6 @@ shrink by private pages alone. The largest resident size is a counter of the ker
 may not reset it (`clear_refs`), the larger of the values at both ends of the step is reported.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import resource

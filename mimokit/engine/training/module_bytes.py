@@ -6,8 +6,6 @@ Nothing of the system is asked: a process on a CPU also holds code, pools and pa
 return, which no prediction is about. Bytes are those of storages, each counted once.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping

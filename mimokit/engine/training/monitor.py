@@ -1,7 +1,5 @@
 """Times, throughput, memory and FLOP/s of every step on this rank."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections import defaultdict

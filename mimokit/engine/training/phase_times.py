@@ -1,7 +1,5 @@
 """The seconds of one step as columns: of the rank, of every module, and of phases timed by hand."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """PyTorch's profiler over the steps in the runtime config, and marks for Nsight."""
 
-from __future__ import annotations
-
 import contextlib
 import tempfile
 import time

@@ -1,7 +1,5 @@
 """Leaves the trained modules of a run as a Hugging Face directory."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

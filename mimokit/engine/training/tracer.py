@@ -1,7 +1,5 @@
 """When steps begin, on clocks aligned over the ranks: traces, and waits in collectives."""
 
-from __future__ import annotations
-
 import os
 import platform
 import zlib

@@ -5,8 +5,6 @@ and a function that computes the loss of the output. It is one step of the sched
 accumulation and messages are the same as in `mimokit.experiment.train`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 

@@ -3,8 +3,6 @@
 The loop calls `model(**batch)` in every layout and gets an output and the loss mask of the batch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple

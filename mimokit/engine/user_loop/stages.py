@@ -4,8 +4,6 @@ The whole forward step is one step of the schedule, and so is its backward. On s
 steps of encoders are part of them.
 """
 
-from __future__ import annotations
-
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Compares a layout with the oracle, entry by entry, on every rank."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 

@@ -4,8 +4,6 @@ Written without the code that layouts run: Megatron's `MimoModel` puts rows in t
 layers add theirs by hooks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

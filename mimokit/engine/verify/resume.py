@@ -4,8 +4,6 @@ What is recorded does not come from what saves and loads: whole shards of the mo
 optimizer, random states, and the samples that the data set was asked for.
 """
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """What ranks return of the steps that they compare; the process that receives it needs no torch."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The whole model of the oracle, and its loss."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType

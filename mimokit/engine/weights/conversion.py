@@ -4,8 +4,6 @@ Every file is written tensor by tensor from slices of the others; the model is n
 new directory appears under its name when it is complete.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Blocks of tensors from safetensors files or a layout's rank files; such files written."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Reads the shard of one rank from the files of weights: the planned bytes and no others."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ Every rank writes its part of a module into a file; one process then puts the te
 these files, block by block. No process holds the whole model.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Mapping
 from contextlib import closing

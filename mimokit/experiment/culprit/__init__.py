@@ -1,7 +1,5 @@
 """Names the first tensor of a step on which a layout and one process disagree."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from mimokit.lazy import lazy_names

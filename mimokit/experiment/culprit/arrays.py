@@ -1,7 +1,5 @@
 """A tensor as one array, put together from the pieces of all ranks."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Opens the stepper where the first tensor that differs is made."""
 
-from __future__ import annotations
-
 from mimokit.cluster import EngineCluster
 from mimokit.experiment.culprit.report import CulpritReport
 from mimokit.experiment.prepare import Config

@@ -1,7 +1,5 @@
 """Patterns of a fault: what a wrong tensor is instead of the right one, in words."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence

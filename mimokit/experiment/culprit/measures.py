@@ -1,7 +1,5 @@
 """Finds the first seam, in the order of execution, at which a layout differs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """The report of `explain`: which tensor differs first, and what was compared."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field

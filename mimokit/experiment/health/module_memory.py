@@ -1,7 +1,5 @@
 """The memory that modules held in a run, next to what is predicted for it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 

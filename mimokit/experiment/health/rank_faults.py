@@ -1,7 +1,5 @@
 """What is wrong with ranks: bits, entries, random states and collectives."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

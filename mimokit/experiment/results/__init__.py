@@ -1,7 +1,5 @@
 """The results folder of a run: made before the engines work, written while they do."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from mimokit.lazy import lazy_names

@@ -4,8 +4,6 @@ A logger is given the rows of `metrics.csv`, reduced over ranks, as they come. I
 process that writes the run's folder. Libraries are imported when a run that asks for them starts.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import time

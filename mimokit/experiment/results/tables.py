@@ -1,7 +1,5 @@
 """CSV files to which whole rows are appended while a run goes on."""
 
-from __future__ import annotations
-
 import csv
 import errno
 import io

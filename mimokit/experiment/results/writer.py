@@ -17,8 +17,6 @@ Rows are appended when they come, whole lines, so that a reader finds them while
 and after this process was killed. At the end every table is replaced by one with all columns.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

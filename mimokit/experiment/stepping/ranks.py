@@ -1,7 +1,5 @@
 """The sessions of a stepper on its ranks: opened, asked, closed."""
 
-from __future__ import annotations
-
 import contextlib
 import uuid
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """How rows differ from those that should have come, in words."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """How a stepper moves: forwards, back, and on to what is asked for."""
 
-from __future__ import annotations
-
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence

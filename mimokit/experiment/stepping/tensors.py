@@ -1,7 +1,5 @@
 """The tensors of a step on all ranks: one rank's, and the whole with the borders of its parts."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Nothing here starts a process or writes a file.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

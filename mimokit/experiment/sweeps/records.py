@@ -1,7 +1,5 @@
 """The state of every experiment of a sweep, and who is notified when it changes."""
 
-from __future__ import annotations
-
 import threading
 import time
 import warnings

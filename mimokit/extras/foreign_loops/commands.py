@@ -1,7 +1,5 @@
 """`mimokit compare`: two recordings of a training loop."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

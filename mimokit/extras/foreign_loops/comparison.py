@@ -1,7 +1,5 @@
 """`mimokit.compare`: two recordings of `mimokit.watch`, tensor by tensor in order of execution."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """What a rounding of gradients makes of gradients and of weights, where it is not measured."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

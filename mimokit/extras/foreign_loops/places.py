@@ -1,7 +1,5 @@
 """Where the parts that ranks have recorded lie in a whole tensor."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ A rank writes its tensors as safetensors, and next to them JSON that says of wha
 of it is unpickled when two recordings are compared.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import secrets

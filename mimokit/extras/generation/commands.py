@@ -1,7 +1,5 @@
 """`mimokit check` and `generate`: weights on engines."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Finds the smallest layout that has each kind of group, bridge and schedule pattern of another."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from mimokit.lazy import lazy_names

@@ -1,7 +1,5 @@
 """`mimokit shrink`, which is also `mimokit verify --shrink`."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

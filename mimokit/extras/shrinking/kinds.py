@@ -1,7 +1,5 @@
 """What a layout has of groups, bridges and schedule patterns, without its numbers."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise

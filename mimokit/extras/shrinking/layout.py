@@ -1,7 +1,5 @@
 """Searches the sizes of a smaller layout, fewest ranks first."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence

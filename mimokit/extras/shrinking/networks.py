@@ -1,7 +1,5 @@
 """Makes the networks, sequences and batches of a layout as small as its rules allow."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

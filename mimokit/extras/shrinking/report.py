@@ -1,7 +1,5 @@
 """Explains a layout of any number of ranks on small layouts that have all its kinds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Fits under several strategies: their losses, how far nodes are apart, and what they send."""
 
-from __future__ import annotations
-
 from typing import Literal, TypeAlias
 
 import altair as alt

@@ -1,7 +1,5 @@
 """When nodes compute, wait and exchange, under one strategy or several."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

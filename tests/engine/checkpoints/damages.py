@@ -1,7 +1,5 @@
 """What happens to checkpoints on disks: bits, halves and files of others; and the format before."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

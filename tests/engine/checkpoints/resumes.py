@@ -1,7 +1,5 @@
 """Resumes with faults, on two ranks: what tests plant, one after another in one world."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace

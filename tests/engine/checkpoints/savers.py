@@ -1,7 +1,5 @@
 """Savers without a model, and what tests have them do on ranks."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import itertools

@@ -1,7 +1,5 @@
 """The blocks of all ranks are the whole tensor, each entry once, whatever cuts it."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Checkpoints that are not as they were saved are refused or passed over, in a sentence each."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import itertools

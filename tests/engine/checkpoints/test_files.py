@@ -1,7 +1,5 @@
 """Files of a checkpoint that are damaged are refused in a sentence, not read in part."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A process that is killed while it saves leaves the checkpoint before, whole."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

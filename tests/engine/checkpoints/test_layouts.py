@@ -1,7 +1,5 @@
 """Checkpoints that are saved under one layout and loaded under another, bit for bit."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

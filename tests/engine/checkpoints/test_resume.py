@@ -1,7 +1,5 @@
 """Runs that go on from a checkpoint, and resumes with faults, each of which is named."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

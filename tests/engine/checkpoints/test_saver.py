@@ -1,7 +1,5 @@
 """What a saver does where the disk is slow, full, read-only or gone."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The colocated bridge on real ranks, with the numbers of hand-made cases."""
 
-from __future__ import annotations
-
 import pytest
 
 import mimokit

@@ -1,7 +1,5 @@
 """What a user's own data can do to a run: each is refused in a sentence, or works."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -1,7 +1,5 @@
 """Cutting samples out of batches: every tensor along the dimension its samples lie in."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given

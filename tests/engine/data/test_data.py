@@ -1,7 +1,5 @@
 """Strips of digits, their layout as tokens, and which rank reads which."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

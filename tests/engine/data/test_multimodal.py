@@ -1,7 +1,5 @@
 """Digits seen, heard and read: the samples, their batches and where modalities are absent."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

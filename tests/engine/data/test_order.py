@@ -1,7 +1,5 @@
 """Ranks that read samples in an order in which all have about the same work."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

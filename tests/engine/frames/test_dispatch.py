@@ -1,7 +1,5 @@
 """What ranks compute does not depend on which rank encodes a frame."""
 
-from __future__ import annotations
-
 import logging
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Small vision towers of transformers compute the same with frames shared by four ranks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

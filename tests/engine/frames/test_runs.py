@@ -1,7 +1,5 @@
 """Runs whose replicas share images compute what one process computes, in all three modes."""
 
-from __future__ import annotations
-
 import pytest
 
 import mimokit

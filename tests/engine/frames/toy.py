@@ -1,7 +1,5 @@
 """A small encoder in plain torch, and what it computes with and without dispatch."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Adapters between an encoder and the language model, on ranks of their own."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

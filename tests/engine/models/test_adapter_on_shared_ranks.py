@@ -1,7 +1,5 @@
 """Adapters on ranks that encoder and language model compute, too."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from mimokit.experiment import verify

@@ -1,7 +1,5 @@
 """Images of different sizes: their grids travel with them, and one process computes the same."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Losses that balance experts are Megatron's, of the tokens that are no padding."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """`ModuleBuild`: a module is built from it alone."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

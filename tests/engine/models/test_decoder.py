@@ -1,7 +1,5 @@
 """Text decoders behind the language model, on ranks of their own."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Masks of dropout depend on the place in the whole model and batch, on nothing of the layout."""
 
-from __future__ import annotations
-
 import hypothesis.strategies as st
 import torch
 from hypothesis import given

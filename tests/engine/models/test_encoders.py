@@ -1,7 +1,5 @@
 """The encoders, each in one process: what sees what, and what becomes a token."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Image decoders behind the language model, on ranks of their own."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

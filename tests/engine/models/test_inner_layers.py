@@ -1,7 +1,5 @@
 """Layers of the language model add outputs of inner layers of an encoder, as in Qwen3-VL."""
 
-from __future__ import annotations
-
 import mimokit
 from mimokit.architecture.from_config import branch_of_config
 from mimokit.experiment import verify

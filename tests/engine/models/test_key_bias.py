@@ -1,7 +1,5 @@
 """Queries and values with a bias, and keys without."""
 
-from __future__ import annotations
-
 import torch
 
 from mimokit.engine.models.key_bias import LinearWithoutKeyBias

@@ -1,7 +1,5 @@
 """Multi-latent attention is that of Hugging Face's DeepSeek-V3, and the same in every layout."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """A whole LLaVA computes in any layout what Hugging Face computes, and trains as it does there."""
 
-from __future__ import annotations
-
 import functools
 
 import torch

@@ -1,7 +1,5 @@
 """A MiMo trains in any layout as it does in plain torch, its layers of further tokens as well."""
 
-from __future__ import annotations
-
 import functools
 
 from mimokit.experiment import compute_oracle, verify

@@ -1,7 +1,5 @@
 """Positions of three axes: words, and images of different sizes."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

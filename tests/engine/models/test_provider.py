@@ -1,7 +1,5 @@
 """Groups, weights and random numbers that a rank is given."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

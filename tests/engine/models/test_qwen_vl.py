@@ -1,7 +1,5 @@
 """A whole Qwen-VL computes in any layout what Hugging Face does, and trains as it does there."""
 
-from __future__ import annotations
-
 import functools
 
 from mimokit.experiment import compute_oracle, verify

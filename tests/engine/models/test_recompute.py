@@ -1,7 +1,5 @@
 """What the backward pass computes again has the masks of the forward pass."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Stretched positions rotate as those of transformers, on one axis, on three and in encoders."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Encoders that feed several modules: adapters, and the language model directly."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """A text head on separate ranks: it embeds words, and packing puts them in their places."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

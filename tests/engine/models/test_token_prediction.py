@@ -1,7 +1,5 @@
 """Multi-token prediction is that of Megatron's `GPTModel`, and the same in every layout."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

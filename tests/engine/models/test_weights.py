@@ -1,7 +1,5 @@
 """Modules that start from checkpoints compute what Hugging Face computes, in any layout."""
 
-from __future__ import annotations
-
 import torch
 
 import mimokit

@@ -1,7 +1,5 @@
 """Attention in windows is that of brute force, and the same in every layout."""
 
-from __future__ import annotations
-
 import torch
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Context parallelism computes what one process computes, and the check of it catches faults."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """The wrapper of a module ends with the last reference to it."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 

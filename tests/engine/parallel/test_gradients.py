@@ -1,7 +1,5 @@
 """Reduction, norm, clipping and the optimizer, on real ranks."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Cross entropy over a cut vocabulary."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """In fp16 the scale of the loss follows overflows, on all modules alike."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Gradients that are reduced during the backward pass are those that are reduced after it."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 
 import mimokit

@@ -1,7 +1,5 @@
 """Every token and every entry is counted once, and every piece written once, over all ranks."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Samples in a row compute what they compute one by one, in one process."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Images of different sizes on ranks of their own: their grids cross, and one process agrees."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

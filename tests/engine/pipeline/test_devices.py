@@ -1,7 +1,5 @@
 """No tensor of a step is made on another device than that of its rank."""
 
-from __future__ import annotations
-
 from collections import Counter
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Several encoders on ranks of their own, in stages, frozen, absent: one process computes it."""
 
-from __future__ import annotations
-
 import mimokit
 from tests.invariance import assert_computes_the_same
 from tests.layouts_apart import apart_multimodal_config

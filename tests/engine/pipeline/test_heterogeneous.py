@@ -1,7 +1,5 @@
 """Modules on ranks of their own: the pipeline computes what one process computes."""
 
-from __future__ import annotations
-
 import pytest
 
 import mimokit

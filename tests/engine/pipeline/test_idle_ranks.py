@@ -1,7 +1,5 @@
 """Ranks between those of modules take part in no group and do nothing in a step."""
 
-from __future__ import annotations
-
 import pytest
 
 import mimokit

@@ -1,7 +1,5 @@
 """Tags of 31 bits and messages whose shapes travel ahead."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Stages of several modalities without Megatron: packing waits, joins, and gives gradients back."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """What a pipeline cannot do is said in one sentence, before anything crosses where possible."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Rows carried over every form of a route, uneven ones too, arrive where the plan says."""
 
-from __future__ import annotations
-
 import pytest
 
 from mimokit.planning.bridges.plan import plan_disjoint_bridge

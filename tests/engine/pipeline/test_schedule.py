@@ -1,7 +1,5 @@
 """The 1F1B schedule, forward alone and whole."""
 
-from __future__ import annotations
-
 import pytest
 
 import mimokit

@@ -1,7 +1,5 @@
 """A stepper sees what crosses between modules of any kind, and gradients that come back."""
 
-from __future__ import annotations
-
 import pytest
 
 from mimokit.experiment import Stepper

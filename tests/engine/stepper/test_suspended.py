@@ -1,7 +1,5 @@
 """The lines that a debugger shows before they run."""
 
-from __future__ import annotations
-
 from mimokit.engine.stepper.suspended import code_to_come
 from mimokit.engine.steps import Step
 from mimokit.step_kinds import StepKind

@@ -1,7 +1,5 @@
 """Tensors as they were after each tick."""
 
-from __future__ import annotations
-
 import torch
 
 from mimokit.engine.stepper.tensor_copies import KeptTensors

@@ -1,7 +1,5 @@
 """The load of experts in the samples of a run."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

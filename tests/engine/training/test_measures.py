@@ -1,7 +1,5 @@
 """What a run measures: parts that add up, waiting, validation, FLOP/s, profiles, TensorBoard."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import time

@@ -1,7 +1,5 @@
 """Memory of a process without a GPU."""
 
-from __future__ import annotations
-
 import sys
 
 import psutil

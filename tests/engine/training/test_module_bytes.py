@@ -1,7 +1,5 @@
 """The bytes that a rank holds: of states, and of what autograd keeps until it forgets it."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

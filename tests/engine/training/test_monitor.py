@@ -1,7 +1,5 @@
 """The performance monitor and its tables."""
 
-from __future__ import annotations
-
 import csv
 import time
 

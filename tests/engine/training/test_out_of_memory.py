@@ -1,7 +1,5 @@
 """A rank without memory says what it held; one that Linux ended for that is told apart."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """What was trained in a layout leaves the run as a Hugging Face directory."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

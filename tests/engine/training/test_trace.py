@@ -1,7 +1,5 @@
 """The tracer on real ranks: clocks, order of steps, and the file that a run leaves."""
 
-from __future__ import annotations
-
 import pytest
 
 import mimokit

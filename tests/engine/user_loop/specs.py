@@ -1,7 +1,5 @@
 """The provider of the first source document, and data for it: specs of Megatron's own classes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

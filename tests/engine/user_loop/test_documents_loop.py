@@ -5,8 +5,6 @@ before it reduces gradients, its optimizer does not see gradients in `main_grad`
 step knows only one layout of a batch.
 """
 
-from __future__ import annotations
-
 import re
 from contextlib import nullcontext
 from functools import partial

@@ -1,8 +1,6 @@
 """What `MimoModelProvider.provide` returns, for specs of Megatron's classes and no networks in the
 config, trains in the document's loop and in `verify`."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

@@ -1,7 +1,5 @@
 """What the functions of a user's training loop reject."""
 
-from __future__ import annotations
-
 import pytest
 
 import mimokit

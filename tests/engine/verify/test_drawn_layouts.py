@@ -1,7 +1,5 @@
 """Drawn layouts and graphs of modules compute what one process computes."""
 
-from __future__ import annotations
-
 import pytest
 
 from mimokit.experiment import verify

@@ -1,7 +1,5 @@
 """Mixtures of experts compute in every layout what one process computes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace

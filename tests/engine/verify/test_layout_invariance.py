@@ -1,7 +1,5 @@
 """Every layout computes what one process computes, and the check of it catches faults."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

@@ -1,7 +1,5 @@
 """Modules with rates of their own compute what one process computes."""
 
-from __future__ import annotations
-
 import pytest
 
 from mimokit.config import ExperimentConfig, ModuleOptimizerConfig, StrategyConfig

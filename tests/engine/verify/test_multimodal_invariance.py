@@ -1,7 +1,5 @@
 """Modules that are absent or frozen are skipped, and one process computes the same."""
 
-from __future__ import annotations
-
 import mimokit
 from tests import seams
 from tests.invariance import assert_computes_the_same, oracle_of

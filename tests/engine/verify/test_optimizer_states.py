@@ -1,7 +1,5 @@
 """Ranks that share the states of an optimizer compute what one process computes, in less memory."""
 
-from __future__ import annotations
-
 import mimokit
 from tests.engine.user_loop.test_documents_loop import homogeneous
 from tests.layouts import digits_config

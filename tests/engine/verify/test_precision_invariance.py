@@ -1,7 +1,5 @@
 """Layouts in fewer bits than fp32 compute what one process does, but for the noise of these."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """How far an entry is from the one of one process."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Layouts that cut modules in several ways at once compute what one process computes."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.crossed import CROSSED

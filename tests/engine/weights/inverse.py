@@ -4,8 +4,6 @@ It knows nothing of the plan: which way a parameter is cut follows from its name
 value are separated by `view(groups, heads per group + 2, width, …)`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import torch

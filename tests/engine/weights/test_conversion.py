@@ -1,7 +1,5 @@
 """Through any layouts and back, a checkpoint keeps its bits; what goes wrong leaves nothing."""
 
-from __future__ import annotations
-
 import json
 import resource
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The shards of all ranks are the checkpoint, bit for bit, and nothing else is read."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A comparison that was not run: the second of two ranks holds a tensor of twice the numbers."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from mimokit.experiment.culprit.arrays import Array, OnRank

@@ -1,7 +1,5 @@
 """`explain` names the first tensor that a layout computes wrongly, and what it is instead."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

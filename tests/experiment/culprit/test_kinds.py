@@ -1,7 +1,5 @@
 """What is wrong with a tensor is told from its numbers and those of the ranks."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What is compared with what, and by how much one process may differ from itself."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

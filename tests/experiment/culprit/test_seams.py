@@ -1,7 +1,5 @@
 """Sketches of parts add up to those of whole tensors, and what is missing or doubled is found."""
 
-from __future__ import annotations
-
 import pickle
 from dataclasses import replace
 from types import SimpleNamespace

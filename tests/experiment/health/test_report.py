@@ -1,7 +1,5 @@
 """The health of a training run: what differs, what is not finite, and a fault on a rank."""
 
-from __future__ import annotations
-
 import json
 import warnings
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Where rows go next to the run's folder, with stand-ins for libraries that are not installed."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The folder of a run, written without a cluster."""
 
-from __future__ import annotations
-
 import json
 import os
 from importlib.metadata import version

@@ -1,7 +1,5 @@
 """A run and its folder when the disk, or the client, gives out."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Which experiments a sweep has, decided without a cluster."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

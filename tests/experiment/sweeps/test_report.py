@@ -1,7 +1,5 @@
 """A sweep as bars in a terminal and as lines elsewhere, without a cluster."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A sweep on the cluster: experiments that fail in different ways, and going on with it."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

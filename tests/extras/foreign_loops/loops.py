@@ -1,7 +1,5 @@
 """Training loops that are not mimokit's: torch's DDP and DTensor, and Megatron's GPTModel."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import re

@@ -1,7 +1,5 @@
 """Every copy of every part is compared, and what is not compared does not pass."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

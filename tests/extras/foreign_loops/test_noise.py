@@ -1,7 +1,5 @@
 """Recordings of loops whose gradients differ by rounding noise, which is constructed here."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """`mimokit.watch` in loops of one's own, and `mimokit.compare` of what they leave."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

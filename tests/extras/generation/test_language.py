@@ -3,8 +3,6 @@
 Ranks are threads; `test_sharded_model.py` runs on engines.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import json

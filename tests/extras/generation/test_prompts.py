@@ -1,7 +1,5 @@
 """Prompts that cannot be run, and what files state about the end of a text."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Sampling keeps the sets of Hugging Face's warpers and draws what the softmax says."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The same tokens on every rank, for any number of ranks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

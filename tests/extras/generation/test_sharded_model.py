@@ -1,7 +1,5 @@
 """A sharded model on engines: logits, generation, replicas, interruption, and a rank that dies."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """What trains from weights computes what Hugging Face does; every planted error is named."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The ranks of a group as threads of one process, which exchange by gloo."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta

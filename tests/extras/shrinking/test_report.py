@@ -1,7 +1,5 @@
 """`verify --shrink`: small layouts in place of one that has no room."""
 
-from __future__ import annotations
-
 from mimokit.extras.shrinking import explain_shrunk
 
 

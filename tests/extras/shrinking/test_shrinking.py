@@ -1,7 +1,5 @@
 """A small layout has every kind of group, bridge and schedule pattern of a large one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The source lines that compute what is recorded, as `path/in/package.py:line`."""
 
-from __future__ import annotations
-
 import inspect
 import sys
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ A rank has tokens of other ranks at its experts. Which these are is told by send
 way that the tokens take.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Hooks on the operations of a Megatron module, by their names in the whole module."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial

@@ -1,7 +1,5 @@
 """Records some steps of a layout on one of its ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any

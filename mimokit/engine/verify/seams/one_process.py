@@ -1,7 +1,5 @@
 """Records the same steps in one process."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any

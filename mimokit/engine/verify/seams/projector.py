@@ -3,8 +3,6 @@
 How many of its rows are of which sample is told behind it, so that tensors are kept until then.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial

@@ -1,7 +1,5 @@
 """Keeps what a rank records: sketches of every seam, and whole tensors of those in question."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Random signs and numbers of the places of a tensor, the same on every rank."""
 
-from __future__ import annotations
-
 import functools
 import zlib
 

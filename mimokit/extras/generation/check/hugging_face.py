@@ -1,7 +1,5 @@
 """What Hugging Face's own model computes from weights, part by part."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from functools import partial

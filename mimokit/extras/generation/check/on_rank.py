@@ -1,7 +1,5 @@
 """What the network that trains computes from weights, part by part, on a rank."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The outputs of the parts of a network, as they run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a check of weights has found."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ They call methods of the group, so that a group that is not registered with torc
 as one of threads, works as well.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar

@@ -1,7 +1,5 @@
 """Generates tokens with a key and value cache; logits are never gathered."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 

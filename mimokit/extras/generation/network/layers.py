@@ -6,8 +6,6 @@ matrix of query, key and value inside a group, and its output is gathered. Keys 
 earlier tokens are sharded over the ranks as the heads are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Loads the part of a network that one rank computes, and keeps models between calls."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 

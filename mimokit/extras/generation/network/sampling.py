@@ -8,8 +8,6 @@ Probabilities are whole numbers: exp(logit - maximum) in units of 2**-40. Their 
 on the order of summation, so that a draw is the same for any number of ranks.
 """
 
-from __future__ import annotations
-
 import numbers
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Each choice can be made alone, in any order: a node that starts at step 5,000 dr
 draw. Choices per exchange are drawn in blocks, so that planning many exchanges is fast.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from dataclasses import dataclass

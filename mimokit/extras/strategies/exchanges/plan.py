@@ -1,7 +1,5 @@
 """`StrategyPlan`: for every step which nodes exchange which entries, and the bytes."""
 
-from __future__ import annotations
-
 import heapq
 import math
 from collections.abc import Iterator, Mapping, Sequence

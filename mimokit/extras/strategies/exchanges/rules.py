@@ -1,7 +1,5 @@
 """The rules of each strategy: what is exchanged every how many steps, and how many bytes it is."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Names and shapes of the tensors that a strategy exchanges."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping

@@ -7,8 +7,6 @@
 | broadcast | S, along a chain that ends at one node, which sends nothing |
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Literal

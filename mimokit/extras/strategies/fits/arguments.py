@@ -1,7 +1,5 @@
 """The arguments of `Trainer.fit`, and what is wrong with them."""
 
-from __future__ import annotations
-
 import contextlib
 import difflib
 import inspect

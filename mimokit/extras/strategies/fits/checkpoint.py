@@ -5,8 +5,6 @@ nothing. A node keeps its last two checkpoints. All nodes have written a checkpo
 replaces the one before it, so after a killed node all have one of a common step.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Losses on validation samples, of node 0 and of the mean of all nodes; how far nodes are apart."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import math

@@ -1,7 +1,5 @@
 """Fits under strategies: the folder of one, and tables of several for charts."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Forward and backward passes of a node, and the largest micro-batch that fits the memory."""
 
-from __future__ import annotations
-
 import copy
 import math
 import time

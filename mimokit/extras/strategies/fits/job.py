@@ -1,7 +1,5 @@
 """What every node of a fit is sent, and its samples: which ones, in which order, from any step."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """`fit_node`: the fit on one node, from its data to the mean of all nodes' weights."""
 
-from __future__ import annotations
-
 import os
 import random
 import secrets

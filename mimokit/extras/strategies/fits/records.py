@@ -1,7 +1,5 @@
 """What nodes report of a fit, and how long the parts of their steps take."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field

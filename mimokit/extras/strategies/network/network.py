@@ -1,7 +1,5 @@
 """Links between nodes, and how long nodes compute and exchange."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

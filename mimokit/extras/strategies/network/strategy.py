@@ -1,7 +1,5 @@
 """How long training under a strategy takes on a network, from the plan alone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """When each node computes, waits and exchanges, from a plan and a network."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass

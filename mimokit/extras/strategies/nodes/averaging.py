@@ -1,7 +1,5 @@
 """FedAvg and NoLoCo: means of weights in groups of nodes that are drawn again each time."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -4,8 +4,6 @@ What is chosen for whole tensors (masks, fragments) is chosen alike on all nodes
 them, and does not depend on how they are cut.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any

@@ -5,8 +5,6 @@ bits hold -1, 0 and 1 times the scale. What rounding loses is added to the next 
 feedback), at the sender and where the sum is made.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

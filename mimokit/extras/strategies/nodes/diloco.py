@@ -3,8 +3,6 @@
 Streaming DiLoCo exchanges fragments of the model one after another, while steps go on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Further figures that a model or a strategy reports during a fit; each becomes a column."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Strategies that optimize locally and then communicate, in one module or in several."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The optimizer that a strategy builds for the weights of a node, and learning rates over steps."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self

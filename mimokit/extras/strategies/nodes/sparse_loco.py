@@ -1,7 +1,5 @@
 """SparseLoCo: the largest entries of what local steps changed, in two bits, with error feedback."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

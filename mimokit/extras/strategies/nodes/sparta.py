@@ -1,7 +1,5 @@
 """SPARTA: the mean of a few entries of the weights, every step or every few; which entries."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 

@@ -4,8 +4,6 @@ These are numbers, texts, tensors, and lists and mappings of them; optimizers an
 state of their own. Every other attribute is what the constructor and `_init_node` make it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from typing import Any
 

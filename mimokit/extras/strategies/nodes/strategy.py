@@ -3,8 +3,6 @@
 Unknown arguments of a strategy are rejected, with the name that is meant.
 """
 
-from __future__ import annotations
-
 import difflib
 import inspect
 from abc import ABC, abstractmethod

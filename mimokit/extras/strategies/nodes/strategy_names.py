@@ -1,7 +1,5 @@
 """Strategies by the names that config files have for them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the core asks of strategies between replicas of a layout, by `mimokit.planning.replicas`."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from mimokit.lazy import lazy_names

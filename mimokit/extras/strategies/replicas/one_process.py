@@ -4,8 +4,6 @@ The reference of `ReplicaUpdate`. The rules are the same; no tensor is cut, no r
 one, no message is sent, and nothing is gathered.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """`ExchangingReplicas`: what each rank of a replica exchanges with its peers, and when."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator, Mapping

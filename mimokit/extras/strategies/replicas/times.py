@@ -1,7 +1,5 @@
 """How long replicas of a layout exchange, and wait for it, over the links of their config."""
 
-from __future__ import annotations
-
 from mimokit.extras.strategies.exchanges import Rule
 from mimokit.extras.strategies.network.network import Network
 from mimokit.extras.strategies.replicas.plan import ExchangingReplicas

@@ -1,7 +1,5 @@
 """Faults of parallel training that `explain` must name, by what they are faults of."""
 
-from __future__ import annotations
-
 from tests.experiment.culprit.faults import (
     attention,
     crossings,

@@ -1,7 +1,5 @@
 """Faults of attention and of the positions that ranks share."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Faults of bridges between modules, and of messages between stages."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Faults inside mixtures of experts and projectors."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a fault changes on the ranks, and how it should be named."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass

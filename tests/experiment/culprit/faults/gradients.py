@@ -1,7 +1,5 @@
 """Faults of the reduction of gradients."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

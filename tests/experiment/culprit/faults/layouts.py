@@ -1,7 +1,5 @@
 """Layouts that faults are planted in."""
 
-from __future__ import annotations
-
 from mimokit.config import ExperimentConfig
 from tests.experiment.culprit.faults.fault import IMAGES, LANGUAGE
 from tests.layouts import digits_config

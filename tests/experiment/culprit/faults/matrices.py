@@ -1,7 +1,5 @@
 """Faults of matrices that tensor-parallel ranks share."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests import seams

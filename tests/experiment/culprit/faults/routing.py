@@ -1,7 +1,5 @@
 """Tokens visit the wrong experts, or are scored wrongly."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Faults of losses, samples and dropout."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

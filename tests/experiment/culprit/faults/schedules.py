@@ -1,7 +1,5 @@
 """Faults of orders, chunks, overlapped reductions, shards, experts that spread, and rows."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

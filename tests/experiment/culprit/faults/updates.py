@@ -1,7 +1,5 @@
 """Faults of norms, updates and weights."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from mimokit.planning.seams import SeamPhase

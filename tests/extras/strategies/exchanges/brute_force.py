@@ -1,7 +1,5 @@
 """When exchanges fall due, step by step, as the descriptions of the strategies say it."""
 
-from __future__ import annotations
-
 from mimokit.config import StrategyConfig
 
 

@@ -1,7 +1,5 @@
 """Masks and groups that every node draws alike."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

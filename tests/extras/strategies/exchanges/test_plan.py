@@ -1,7 +1,5 @@
 """A plan of a strategy: which nodes exchange what, when, and how many bytes that is."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import pickle

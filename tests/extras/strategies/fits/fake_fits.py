@@ -1,7 +1,5 @@
 """Folders of fits, written from plans: what nodes would exchange is what they are planned to."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A small network and data for fits."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Charts of fits under strategies."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

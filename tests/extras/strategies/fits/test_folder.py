@@ -1,7 +1,5 @@
 """Folders of fits, and their tables for charts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The live monitor of a fit: nodes that have losses of their own, and no tokens."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd

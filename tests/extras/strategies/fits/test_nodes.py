@@ -1,7 +1,5 @@
 """Fits on several engines: strategies, bytes, validation, drift, emulated links, failures."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """Fits on one node, in a thread of this process: loop, tables, loggers, checkpoints, bad input."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

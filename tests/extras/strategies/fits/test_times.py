@@ -1,7 +1,5 @@
 """How long a fit takes on an emulated network: the arithmetic, without a clock."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ Repository diloco-measured (Apache-2.0), computed from its raw records: 4 nodes 
 LocalSGD, which is FedAvg: 1 run.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from mimokit.config import StrategyConfig

@@ -1,7 +1,5 @@
 """The two constants of `Network` are those of the measurements, and hold on lines left out."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Links, rings and rounds, against what is worked out by hand."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

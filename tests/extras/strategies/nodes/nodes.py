@@ -1,7 +1,5 @@
 """A small network of every kind of weight, and nodes that train it under a strategy."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -9,8 +9,6 @@ order of operations keeps the other one. DeMo is compared in fp64, where no two 
 that close. SparseLoCo's residual is computed in the same order in both, so that its bits agree.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Four engines under every strategy, against one process that does the same arithmetic."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

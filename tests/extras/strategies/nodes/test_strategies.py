@@ -1,7 +1,5 @@
 """What strategies take and build, on one node."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Nodes whose ranks share tensors add up a number alike, wherever it stands in what they send."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial

@@ -1,7 +1,5 @@
 """A rank of a replica is killed while it exchanges with its peers."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

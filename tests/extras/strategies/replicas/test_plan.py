@@ -1,7 +1,5 @@
 """Replicas of a layout: ranks, peers, bytes and what a strategy keeps, by brute force."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from typing import Any

@@ -1,7 +1,5 @@
 """Replicas of a layout compute what as many models in one process compute."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any
