@@ -73,6 +73,20 @@ def test_a_planted_slow_down_is_shown(repository: Path, tmp_path: Path) -> None:
     assert rows(history)["v1"]["figures"]["step"] == {"CPU s": 2.0}
 
 
+def test_sigterm_leaves_nothing_behind(repository: Path) -> None:
+    wait = "with checked_out(Path(sys.argv[1]), 'v1') as t: print(t, flush=True); time.sleep(60)"
+    imports = "import sys, time; from pathlib import Path; from benchmarks.against.tags import *"
+    command = [sys.executable, "-c", f"{imports}\n{wait}", str(repository)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        tree = Path(process.stdout.readline().strip())
+        assert (tree / "pyproject.toml").exists()
+        process.terminate()
+        assert process.wait() == 143
+    assert not tree.exists()
+    assert not (repository / ".git" / "worktrees").exists()
+
+
 def test_what_costs_the_same_is_not_called_out() -> None:
     same = {("step", CPU): (2.0, 2.0)}
     shown = io.StringIO()

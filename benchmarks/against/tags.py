@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import signal
 import subprocess
 import sys
+import tarfile
 import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -77,14 +80,18 @@ def _shown(root: Path, tag: str, file: str) -> str:
 
 @contextmanager
 def checked_out(root: Path, tag: str) -> Iterator[Path]:
-    """Yield the tree of a tag, in a temporary folder that is removed."""
-    with tempfile.TemporaryDirectory(prefix="mimokit-") as folder:
-        tree = Path(folder) / "tree"
-        _git(root, "worktree", "add", "--detach", str(tree), tag)
-        try:
-            yield tree
-        finally:
-            _git(root, "worktree", "remove", "--force", str(tree))
+    """Yield the tree of a tag, in a temporary folder that is removed, also by SIGTERM."""
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        with tempfile.TemporaryDirectory(prefix="mimokit-") as folder:
+            # The repository would keep a worktree in mind.
+            command = ["git", "-C", str(root), "archive", tag]
+            files = subprocess.run(command, check=True, capture_output=True).stdout
+            with tarfile.open(fileobj=io.BytesIO(files)) as archive:
+                archive.extractall(folder, filter="data")
+            yield Path(folder)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _git(root: Path, *arguments: str) -> str:
