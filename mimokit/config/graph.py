@@ -6,6 +6,12 @@ from functools import lru_cache
 Topology = Mapping[str, Collection[str]]
 """Module -> the modules that it feeds; a module that is left out feeds none."""
 
+Edges = tuple[tuple[str, tuple[str, ...]], ...]
+
+
+def _edges(topology: Topology) -> Edges:
+    return tuple((name, tuple(fed)) for name, fed in topology.items())
+
 
 def topological_order(topology: Topology) -> tuple[str, ...]:
     """Return the modules so that each comes before those it feeds, else in the order given.
@@ -13,10 +19,15 @@ def topological_order(topology: Topology) -> tuple[str, ...]:
     Raises:
         ValueError: the modules feed each other in a cycle; the sentence spells it out.
     """
-    cycle = find_cycle(topology)
+    return _in_order(_edges(topology))
+
+
+@lru_cache(maxsize=256)
+def _in_order(edges: Edges) -> tuple[str, ...]:
+    cycle = find_cycle(dict(edges))
     if cycle:
         raise ValueError(f"the modules feed each other in a cycle: {' -> '.join(cycle)}")
-    waits_for = _feeders(topology)
+    waits_for = _feeders(dict(edges))
     order: list[str] = []
     while len(order) < len(waits_for):
         # The first that can come, every time: ties keep the order given.
@@ -50,31 +61,31 @@ def find_cycle(topology: Topology) -> tuple[str, ...]:
 
 def upstream(topology: Topology, module: str) -> frozenset[str]:
     """Return the modules whose output reaches a module, at any distance."""
-    return _upstream(tuple((name, tuple(fed)) for name, fed in topology.items()), module)
+    return _upstream(_edges(topology), module)
 
 
 @lru_cache(maxsize=256)
-def _upstream(edges: tuple[tuple[str, tuple[str, ...]], ...], module: str) -> frozenset[str]:
+def _upstream(edges: Edges, module: str) -> frozenset[str]:
     return _reached(_feeders(dict(edges)), module)
 
 
 def downstream(topology: Topology, module: str) -> frozenset[str]:
     """Return the modules that the output of a module reaches, at any distance."""
-    return _downstream(tuple((name, tuple(fed)) for name, fed in topology.items()), module)
+    return _downstream(_edges(topology), module)
 
 
 @lru_cache(maxsize=256)
-def _downstream(edges: tuple[tuple[str, tuple[str, ...]], ...], module: str) -> frozenset[str]:
+def _downstream(edges: Edges, module: str) -> frozenset[str]:
     return _reached(dict(edges), module)
 
 
 def paths(topology: Topology, source: str, target: str) -> int:
     """Return the number of paths from one module to another in an acyclic graph; 1 to itself."""
-    return _paths(tuple((name, tuple(fed)) for name, fed in topology.items()), source, target)
+    return _paths(_edges(topology), source, target)
 
 
 @lru_cache(maxsize=256)
-def _paths(edges: tuple[tuple[str, tuple[str, ...]], ...], source: str, target: str) -> int:
+def _paths(edges: Edges, source: str, target: str) -> int:
     graph, leading = dict(edges), {source: 1}
     for name in topological_order(graph):
         for fed in graph.get(name, ()):

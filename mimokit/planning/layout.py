@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Collection, Iterable, Mapping
+from itertools import chain
 from typing import Any
 
 from mimokit.config import (
@@ -216,7 +217,7 @@ def plan_batch(
         batches[name] = ModuleBatch(
             micro_batch_size=samples_per_microbatch // ranks.data_parallel,
             samples=_pieces(ranks, (ranks.ranks,), ranks.data_parallel, samples_per_microbatch),
-            loads=tuple(rank for span in spans for rank in span),
+            loads=tuple(chain.from_iterable(spans)),
             loaded=_pieces(ranks, spans, replicas_read, samples_per_microbatch),
         )
     return BatchPlan(samples_per_microbatch, num_microbatches, batches)

@@ -58,7 +58,7 @@ def plan_colocated_bridge(
         destination=destination.module,
         direction=direction,
         ratio=ratio,
-        gather_groups=tuple(map(tuple, _gather_groups(many, ratio).tolist())),
+        gather_groups=tuple(zip(*_gather_groups(many, ratio).T.tolist(), strict=True)),
         slices=RankRanges(
             spans=(many.ranks,),
             rank_offset=many.rank_offset,

@@ -71,7 +71,7 @@ def micro_batches_through(
     """
     if order == GPIPE:
         return micro_batches_in_flight(sizes, micro_batches, 0, order)
-    groups = np.where(np.greater(sizes.virtual, 1), 2, 1)
+    groups = 1 + (sizes.virtual > 1)
     return np.minimum(micro_batches, groups * sizes.pipeline)
 
 

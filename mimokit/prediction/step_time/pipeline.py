@@ -74,15 +74,8 @@ def module_step(
     2401.10241, table 2).
     """
     last = sizes.pipeline - 1
-    middle: Numbers = np.minimum(1, last)
-    mean: Numbers = 1.0
-    if np.any(np.greater(sizes.logits_as_layers, 0)):
-        middle, mean = fullest_between(module.net.layers, sizes)
-    times = layer_times(module, sizes, inputs, system)
-    first, between, end = (
-        stage_time(module, sizes, inputs, system, stage, times) for stage in (0, middle, last)
-    )
-    stages = (first, between, end)
+    stages, mean = _stages(module, sizes, inputs, system)
+    first, between, end = stages
     slowest, once = slowest_and_once(first.total, between.total, end.total, sizes.pipeline)
     once = once - np.maximum(0, sizes.pipeline - 2) * (1 - mean) * between.total
     hop = boundary_time(module, sizes, inputs, system)
@@ -113,6 +106,26 @@ def module_step(
         waiting=waiting,
         hop=hop,
     )
+
+
+@remembered
+def _stages(
+    module: Module, sizes: ParallelSizes, inputs: ModuleInput, system: System
+) -> tuple[tuple[StageTime, StageTime, StageTime], Numbers]:
+    """Return the first, the fullest middle and the last stage, and the mean of the middle ones."""
+    last = sizes.pipeline - 1
+    middle: Numbers = np.minimum(1, last)
+    mean: Numbers = 1.0
+    if np.any(np.greater(sizes.logits_as_layers, 0)):
+        middle, mean = fullest_between(module.net.layers, sizes)
+    times = layer_times(module, sizes, inputs, system)
+    first = stage_time(module, sizes, inputs, system, 0, times)
+    if np.ndim(last) == 0 and last == 0:
+        return (first, first, first), mean
+    end = stage_time(module, sizes, inputs, system, last, times)
+    if np.ndim(last) == 0 and last == 1:
+        return (first, end, end), mean
+    return (first, stage_time(module, sizes, inputs, system, middle, times), end), mean
 
 
 def last_round(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from mimokit.architecture.parallel_sizes import Numbers
 from mimokit.prediction.step_time.breakdown import TimeBreakdown
@@ -62,10 +62,17 @@ class Term:
 
     def times(self, factor: Numbers) -> Term:
         """Return the same work several times."""
-        counted = ("seconds", "operations", "bytes", "launches", "hidden")
-        pieces = tuple(replace(piece, amount=piece.amount * factor) for piece in self.pieces)
-        more = {name: getattr(self, name) * factor for name in counted}
-        return replace(self, pieces=pieces, **more)
+        return Term(
+            self.part,
+            self.name,
+            self.seconds * factor,
+            self.operations * factor,
+            self.bytes * factor,
+            self.launches * factor,
+            self.hidden * factor,
+            self.ranks,
+            tuple(TimePiece(p.amount * factor, p.each, p.unit, p.basis) for p in self.pieces),
+        )
 
 
 def added(part: str, name: str, pieces: Iterable[TimePiece], **counted: Numbers) -> Term:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from mimokit.config import ConfigError, ExperimentConfig, PredictionConfig
@@ -34,6 +35,11 @@ class Draft:
     content: Mapping[str, Any] = field(default_factory=dict)
     world_size: object = None
     ranks_per_node: object = RANKS_PER_NODE
+
+    @cached_property
+    def key(self) -> str:
+        """What equal drafts have in common; nothing in a draft is changed once it is made."""
+        return repr(self)
 
     def with_content(self, content: Mapping[str, Any]) -> Draft:
         """Return the draft with other sections."""

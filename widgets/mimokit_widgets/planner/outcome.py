@@ -14,7 +14,7 @@ from mimokit.planning.frames.batch_frames import (
     encoder_frames,
     vision_encoders,
 )
-from mimokit.planning.layout import plan_layout
+from mimokit.planning.layout import plan_checked
 from mimokit.planning.report import PlannedLayout
 from mimokit.planning.types import LayoutPlan
 from mimokit_widgets.planner.draft import Draft
@@ -53,7 +53,7 @@ def evaluate(draft: Draft) -> DraftOutcome:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             config = config_from_mapping(draft.content, world_size=world)
-            plan = PlannedLayout.of(plan_layout(config, world))
+            plan = PlannedLayout.of(plan_checked(config, world))
     except ConfigError as error:
         return DraftOutcome(None, error.problems)
     except ValueError as error:  # a plan that cannot be made of sizes that pass every check

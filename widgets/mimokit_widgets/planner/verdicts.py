@@ -82,11 +82,11 @@ class Verdicts:
 
     def outcome_of(self, draft: Draft) -> DraftOutcome:
         """Return what follows from a draft."""
-        return _kept(self._outcomes, repr(draft), lambda: evaluate(draft))
+        return _kept(self._outcomes, draft.key, lambda: evaluate(draft))
 
     def verdict_of(self, draft: Draft) -> Verdict | str:
         """Return what a draft comes down to, or the sentence that says why nothing is predicted."""
-        return _kept(self._verdicts, repr(draft), lambda: self._predict(draft))
+        return _kept(self._verdicts, draft.key, lambda: self._predict(draft))
 
     def unlike(self, now: Draft, before: Draft) -> str:
         """Return in what the work of two layouts differs, "" where a step of both does the same.
@@ -106,7 +106,7 @@ class Verdicts:
         )
 
     def _work_of(self, draft: Draft) -> Work | None:
-        return _kept(self._works, repr(draft), lambda: self._work(draft))
+        return _kept(self._works, draft.key, lambda: self._work(draft))
 
     def _work(self, draft: Draft) -> Work | None:
         layout = self.outcome_of(draft).layout
