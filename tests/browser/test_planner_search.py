@@ -94,6 +94,7 @@ def test_a_click_on_a_point_or_a_row_loads_its_layout_and_undo_goes_back(
     keyboard = planner.notebook.page.keyboard
     points = search(planner, "16")
     assert points.count() > 8
+    expect(planner.root.locator(".telling button")).to_have_count(3)
     headline = planner.root.locator(".headline")
     expect(headline).to_contain_text("24 ranks")
     planner.screenshot("search found light")

@@ -89,7 +89,21 @@ def test_a_search_finds_what_mimokit_search_finds() -> None:
     found = state.to_json()["found"]
     assert found["layouts"][0]["words"].startswith(expected.best.layout.mode)
     assert found["rows"] == ROWS
-    assert all(each["on_front"] for each in found["layouts"][ROWS:])
+    telling = [found["layouts"][at] for at in found["telling"]]
+    taught = [one.layout.mode for one in expected.telling()]
+    assert [each["mode"] for each in telling] == taught
+    assert len({*found["telling"]}) == 3
+    assert all(each["on_front"] or each in telling for each in found["layouts"][ROWS:])
+
+
+def test_a_click_on_a_layout_that_would_teach_much_loads_it() -> None:
+    driver = searched(Driver())
+    found = driver.session.search.state
+    place = found.to_json()["found"]["telling"][0]
+    driver.send("take_found", index=place)
+    assert found.result is not None
+    assert driver.session.loaded_layout is found.result.telling()[0].layout
+    assert found_layouts(found.result)["telling"] == [], "ParetoView asks for none"
 
 
 def test_a_search_takes_the_gpu_and_the_number_that_are_asked_for() -> None:

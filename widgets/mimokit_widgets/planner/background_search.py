@@ -13,6 +13,7 @@ from mimokit_widgets.planner.limits import MOST_RANKS
 
 if TYPE_CHECKING:
     from mimokit.layout_search import SearchProgress, SearchResult
+    from mimokit.prediction import Prediction
 
 Status = Literal["idle", "running", "cancelling", "done", "failed"]
 GOING_ON: tuple[Status, ...] = ("running", "cancelling")
@@ -28,6 +29,7 @@ class SearchState:
         evaluated: layouts so far.
         sentence: why it failed; empty otherwise.
         searched: the config whose model was searched, or None.
+        telling: the found layouts whose runs would teach most about the user's cluster.
     """
 
     status: Status = "idle"
@@ -36,17 +38,25 @@ class SearchState:
     sentence: str = ""
     result: SearchResult | None = None
     searched: ExperimentConfig | None = None
+    telling: tuple[Prediction, ...] = ()
 
     @property
     def goes_on(self) -> bool:
         """Whether it has not ended yet."""
         return self.status in GOING_ON
 
+    @property
+    def shown(self) -> tuple[Prediction, ...]:
+        """The found layouts that the view shows, in its order."""
+        from mimokit_widgets.view_models.found_layouts import layouts_shown
+
+        return () if self.result is None else layouts_shown(self.result, self.telling)
+
     def to_json(self) -> dict[str, Any]:
         """Return what the browser draws."""
         from mimokit_widgets.view_models.found_layouts import found_layouts
 
-        layouts = None if self.result is None else found_layouts(self.result)
+        layouts = None if self.result is None else found_layouts(self.result, self.telling)
         shown = {"status": self.status, "share": self.share, "evaluated": f"{self.evaluated:,}"}
         return {**shown, "sentence": self.sentence, "found": layouts}
 
@@ -108,13 +118,15 @@ class BackgroundSearch:
     def _run(self, config: ExperimentConfig, gpus: int, supposed: PredictionConfig) -> None:
         try:
             result = self._search(config, gpus, supposed)
+            telling = result.telling()
         except ConfigError as error:
             self._become(SearchState("failed", sentence=" ".join(str(error).splitlines())))
         except Exception as error:  # reported in the view, as nothing else sees it
             what = (str(error).strip() or type(error).__name__).splitlines()[0]
             self._become(SearchState("failed", sentence=f"The search ended with an error: {what}"))
         else:
-            self._become(SearchState("done", 1.0, result.evaluated, "", result, config))
+            state = SearchState("done", 1.0, result.evaluated, "", result, config, telling)
+            self._become(state)
 
     def _search(
         self, config: ExperimentConfig, gpus: int, supposed: PredictionConfig

@@ -23,7 +23,6 @@ from mimokit_widgets.planner.paths import (
     short_name,
 )
 from mimokit_widgets.planner.training import STRATEGY, set_strategy
-from mimokit_widgets.view_models.found_layouts import layouts_shown
 
 if TYPE_CHECKING:
     from mimokit_widgets.planner.session import Session
@@ -228,9 +227,8 @@ def _search(session: Session, message: Message) -> None:
 
 def _take_found(session: Session, message: Message) -> None:
     search, index = session.search.state, int(message["index"])
-    shown = () if search.result is None else layouts_shown(search.result)
-    if search.result is not None and 0 <= index < len(shown):  # else the point was of an older
-        session.load_layout(shown[index].layout, search.result.task, search.searched)
+    if search.result is not None and 0 <= index < len(search.shown):  # else it was of an older
+        session.load_layout(search.shown[index].layout, search.result.task, search.searched)
 
 
 def _pin(session: Session, message: Message) -> None:

@@ -32,7 +32,7 @@ from mimokit_widgets.planner.session import Session
 from mimokit_widgets.planner.training import training_texts
 from mimokit_widgets.planner.verdicts import strip_of
 from mimokit_widgets.view_models.batch_lanes import batch_lanes
-from mimokit_widgets.view_models.found_layouts import layouts_shown, place_of
+from mimokit_widgets.view_models.found_layouts import place_of
 from mimokit_widgets.view_models.prediction_bars import prediction_bars
 from mimokit_widgets.view_models.rank_cells import rank_cells
 from mimokit_widgets.view_models.rank_details import rank_details
@@ -176,11 +176,10 @@ def _search(session: Session, plan: LayoutPlan) -> dict[str, Any]:
         and config is not None
         and not same_task(config, search.result.task)
     )
-    shown = () if search.result is None else layouts_shown(search.result)
     return {
         "gpus": session.search_gpus,
         "world": f"{plan.world_size:,}",
-        "loaded": place_of(session.loaded_layout, shown),
+        "loaded": place_of(session.loaded_layout, search.shown),
         "aged": AGED if aged else "",
     }
 

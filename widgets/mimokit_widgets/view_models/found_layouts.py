@@ -17,11 +17,12 @@ ROWS = 8
 MODES = ("homogeneous", "colocated", "heterogeneous")
 
 
-def layouts_shown(result: SearchResult) -> tuple[Prediction, ...]:
-    """Return the best few layouts, the best first, and behind them the rest of the front."""
-    best = result.top(ROWS)
-    known = {id(prediction) for prediction in best}
-    return (*best, *(prediction for prediction in result.pareto if id(prediction) not in known))
+def layouts_shown(
+    result: SearchResult, telling: Sequence[Prediction] = ()
+) -> tuple[Prediction, ...]:
+    """Return the best few layouts, the best first, then the rest of the front and of `telling`."""
+    shown = (*result.top(ROWS), *result.pareto, *telling)
+    return tuple({id(prediction): prediction for prediction in shown}.values())
 
 
 def place_of(layout: Layout | None, shown: Sequence[Prediction]) -> int:
@@ -29,12 +30,16 @@ def place_of(layout: Layout | None, shown: Sequence[Prediction]) -> int:
     return next((at for at, prediction in enumerate(shown) if prediction.layout is layout), -1)
 
 
-def found_layouts(result: SearchResult) -> dict[str, Any]:
-    """Return what the browser draws of a search: `layouts_shown`, and what is said about them."""
+def found_layouts(result: SearchResult, telling: Sequence[Prediction] = ()) -> dict[str, Any]:
+    """Return what the browser draws of a search: `layouts_shown`, and what is said about them.
+
+    Args:
+        telling: the layouts whose runs would teach most, as `SearchResult.telling` returns them.
+    """
     from mimokit.layout_search.result import title
 
     front = {id(prediction) for prediction in result.pareto}
-    shown = layouts_shown(result)
+    shown = layouts_shown(result, telling)
     colors = mode_colors(MODES)
     limit = result.task.memory_limit / GIB
     return {
@@ -49,6 +54,7 @@ def found_layouts(result: SearchResult) -> dict[str, Any]:
             for mode in MODES
             if any(prediction.layout.mode == mode for prediction in shown)
         ],
+        "telling": [place_of(prediction.layout, shown) for prediction in telling],
         "layouts": [_layout(prediction, id(prediction) in front) for prediction in shown],
         "words": (
             f"Step time against memory: {counted(len(result.pareto), 'layout')} that no other one "
@@ -89,6 +95,7 @@ def _layout(prediction: Prediction, on_front: bool) -> dict[str, Any]:
         "notes": {line.key: line.note for line in lines if line.note},
         "fits": verdict.fits,
         "modules": modules,
+        "short": f"{prediction.layout.mode}, {gpus}, {seconds} a step",
         "words": f"{prediction.layout.mode}, {gpus}, {seconds} a step, {memory}: "
         + "; ".join(modules),
     }

@@ -13,8 +13,9 @@ export class FoundView {
     this.legend = element("div", { class: "legend" });
     this.area = element("div", { class: "area" });
     this.table = element("table", { class: "best" });
+    this.telling = element("p", { class: "telling" });
     this.root = element("div", { class: "found" }, this.title, this.cut, this.legend, this.area,
-      this.table);
+      this.table, this.telling);
     host.append(this.root);
     this.chart = new ParetoChart(this.area, take, (index) => this.look(index));
     this.rows = [];
@@ -32,6 +33,7 @@ export class FoundView {
       element("span", { class: "muted" }, "filled: none beats it in time, memory and GPUs at once"),
       element("span", { class: "muted" }, "ring: the best"));
     this.fill(found);
+    this.tell(found);
     this.chart.update(found);
   }
 
@@ -46,6 +48,14 @@ export class FoundView {
       element("thead", {}, element("tr", {},
         ...heads.map((head) => element("th", { scope: "col" }, head)))),
       element("tbody", {}, ...this.rows.map((row) => row.node)));
+  }
+
+  /** Offer the layouts whose runs would teach most. */
+  tell({ telling, layouts }) {
+    this.telling.hidden = !telling.length;
+    this.telling.replaceChildren("To fit predictions to your cluster, run these and give them to "
+      + "calibrate --from: ", ...telling.flatMap((at) => [
+      button(layouts[at].short, () => this.take(at), { title: layouts[at].words }), " "]));
   }
 
   row(layout, at, color) {
