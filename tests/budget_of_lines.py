@@ -28,7 +28,7 @@ BUDGETS = {
     "core": 90_200,  # goal 76,000; guards, restarts; 300 leave out layouts in a search; config.json
     "mimokit": 102_000,  # goal 90,000; guards, as above
     "widgets": 9_300,  # the what-if at a field; 8,000 when each picture is drawn once
-    "JavaScript": 7_720,  # 5,500 likewise
+    "JavaScript": 7_726,  # the three runs that teach most; 5,500 likewise
 }
 """What is counted -> the most lines."""
 
