@@ -31,11 +31,7 @@ def place_of(layout: Layout | None, shown: Sequence[Prediction]) -> int:
 
 
 def found_layouts(result: SearchResult, telling: Sequence[Prediction] = ()) -> dict[str, Any]:
-    """Return what the browser draws of a search: `layouts_shown`, and what is said about them.
-
-    Args:
-        telling: the layouts whose runs would teach most, as `SearchResult.telling` returns them.
-    """
+    """Return what the browser draws of a search: `layouts_shown`, and what is said about them."""
     from mimokit.layout_search.result import title
 
     front = {id(prediction) for prediction in result.pareto}
