@@ -241,12 +241,18 @@ class CalibrationSample:
 
 @dataclass(frozen=True, slots=True)
 class RankHardware:
-    """The machine of a rank; `accelerator` is the name of its GPU, None on a CPU."""
+    """The machine of a rank.
+
+    Attributes:
+        accelerator: the name of its GPU, None on a CPU.
+        load: processes that wanted a core in the minute before the run; None if not known.
+    """
 
     cpu: str
     cores: int
     memory_bytes: int
     accelerator: str | None = None
+    load: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

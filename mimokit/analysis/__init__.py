@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from mimokit.analysis.explanation import explain as explain
     from mimokit.analysis.findings import Finding as Finding
     from mimokit.analysis.many_runs import loss_over_tokens as loss_over_tokens
-    from mimokit.analysis.many_runs import planned_against_measured as planned_against_measured
     from mimokit.analysis.many_runs import scaling_table as scaling_table
     from mimokit.analysis.many_runs import time_parts as time_parts
     from mimokit.analysis.run_folders import RunFolderError as RunFolderError
@@ -36,6 +35,8 @@ if TYPE_CHECKING:
     from mimokit.analysis.trace_times import planned_steps as planned_steps
     from mimokit.analysis.trace_times import simulate_as_measured as simulate_as_measured
     from mimokit.analysis.trace_times import traced_iteration as traced_iteration
+    from mimokit.analysis.two_runs import RunDifference as RunDifference
+    from mimokit.analysis.two_runs import difference_of_runs as difference_of_runs
     from mimokit.extras.strategies.fits.folder import FitFolder as FitFolder
     from mimokit.extras.strategies.fits.folder import bytes_of_fits as bytes_of_fits
     from mimokit.extras.strategies.fits.folder import drift_of_fits as drift_of_fits

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from mimokit.analysis.bootstrap import FEWEST_STEPS, Estimate, difference, estimate_runs
+from mimokit.analysis.run_info import busy_machine
 from mimokit.analysis.runs import Runs
 from mimokit.analysis.table_file import records
 from mimokit.samples import OverRanks, over_ranks
@@ -19,6 +20,8 @@ COMPARISON_COLUMNS = (
     "difference_high", "change", "significant",
 )  # fmt: skip
 """Columns of `Comparison.table`."""
+MOST_UNLIKE = 4
+"""Runs that are named with what they have and others have not."""
 HEADINGS = ("", "runs", "median", "interval", "against baseline", "interval of the difference", "")
 
 
@@ -165,7 +168,7 @@ def compare(
     table = table.sort_values(
         "name", key=lambda names: names.isin(unfinished), kind="stable", ignore_index=True
     )
-    notes = [*_notes(runs, series, by)]
+    notes = [*_notes(runs, series, by), *filter(None, map(busy_machine, records(runs.runs)))]
     if unfinished.keys() >= set(names):
         unfinished = {}
         notes.append("No run has completed: the medians are those of what was measured.")
@@ -252,18 +255,20 @@ def _measured(
 ) -> dict[str, object]:
     estimate, base = estimates[name], estimates[baseline]
     low, high = estimate.interval(levels[0])
+    below = 0.0 if all((values >= 0).all() for values in series) else -math.inf
     row: dict[str, object] = {
         "name": name,
         "runs": len(series),
         "iterations": sum(map(len, series)),
         "median": estimate.value,
-        "low": low,
+        "low": max(low, below),  # in this order NaN stays
         "high": high,
         "significant": False,
     }
     if name != baseline:
         gap = difference(estimate, base)
         less, more = gap.interval(levels[1])
+        less = max(less, below - base.value)
         row |= {"difference": gap.value, "difference_low": less, "difference_high": more}
         row["change"] = gap.value / base.value if base.value else math.nan
         row["significant"] = _significant(gap, levels[1])
@@ -286,11 +291,21 @@ def _notes(runs: Runs, series: Mapping[str, list[np.ndarray]], by: str) -> list[
             "Each has one run: the intervals say how steady its steps were, not how much another "
             "run would differ."
         )
-    for name, group in runs.runs.groupby(by, observed=True, sort=False):
-        for column, what in (("samples_per_step", "samples per step"), ("world_size", "ranks")):
-            if group[column].nunique() > 1:
-                values = listed([f"{value:g}" for value in sorted(group[column].dropna().unique())])
+    rows = [row for row in records(runs.runs) if str(row[by]) in series]
+    for column, what in (("samples_per_step", "samples per step"), ("world_size", "ranks")):
+        of_name: dict[str, list[float]] = {}
+        for row in rows:
+            if not pd.isna(row[column]):
+                of_name.setdefault(str(row[by]), []).append(row[column])
+        for name, each in of_name.items():
+            if len(set(each)) > 1:
+                values = listed([f"{value:g}" for value in sorted(set(each))])
                 notes.append(f"The runs of {name} have different {what}: {values}.")
+        first = {each[0]: name for name, each in reversed(of_name.items())}
+        if len(first) > 1:
+            named = [f"{name} {value:g}" for value, name in reversed(first.items())]
+            cut = ", …" * (len(named) > MOST_UNLIKE)
+            notes.append(f"Their {what} differ: {', '.join(named[:MOST_UNLIKE])}{cut}.")
     return notes
 
 

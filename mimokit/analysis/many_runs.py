@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from mimokit.analysis.comparison import Comparison, compare
+from mimokit.analysis.comparison import Comparison
 from mimokit.analysis.runs import Runs
 from mimokit.analysis.step_figures import step_figures
 from mimokit.analysis.table_file import records
-from mimokit.config import ConfigError, ExperimentConfig
+from mimokit.config import ExperimentConfig
 from mimokit.prediction import predict
-from mimokit.prediction.hardware import load_hardware
 
 if TYPE_CHECKING:
     from mimokit.prediction.task import HardwareSource
@@ -87,58 +86,14 @@ def loss_over_tokens(runs: Runs) -> pd.DataFrame:
     return table[["run", "iteration", "tokens", "loss"]]
 
 
-PLANNED_COLUMNS = (
-    "run", "mode", "planned", "planned_low", "planned_high", "measured", "low", "high", "error",
-)  # fmt: skip
-"""Columns of `planned_against_measured`; times are seconds of a step."""
-
-
-def planned_against_measured(runs: Runs, hardware: HardwareSource | None = None) -> pd.DataFrame:
-    """Predict the step of every run from its config.yaml, and put the measured median next to it.
-
-    Args:
-        hardware: as in `mimokit.predict`: the file that `mimokit.calibrate` wrote on the machine
-            of the runs, or a GPU. None takes the GPU of each config, which is right only for runs
-            on such GPUs.
-
-    Returns:
-        PLANNED_COLUMNS, a row per run that was measured and can be predicted; `error` is the
-        prediction over the median minus 1. `attrs["left_out"]` says of the others why.
-
-    Raises:
-        ValueError: the runs were on CPUs and no hardware is given.
-    """
-    if hardware is None and runs.runs["accelerators"].isna().all():
-        raise ValueError(
-            "The runs were on CPUs, whose speed no shipped file says; give the hardware file that "
-            "mimokit.calibrate wrote on this machine, or a GPU to predict for."
-        )
-    measured = compare(runs, metric="total_time").table.set_index("name")
-    modes = runs.runs.set_index("run")["mode"]
-    rows, left_out = [], {}
-    for name in runs:
-        if name not in measured.index:
-            left_out[name] = "no step was measured"
-            continue
-        try:
-            planned, low, high = predicted_step(runs.config(name), hardware)
-        except (ConfigError, ValueError) as error:
-            left_out[name] = str(error).splitlines()[0]
-            continue
-        figures = measured.loc[name]
-        interval = (figures["median"], figures["low"], figures["high"])
-        rows.append((name, modes[name], planned, low, high, *interval, planned / interval[0] - 1))
-    table = pd.DataFrame(rows, columns=list(PLANNED_COLUMNS))
-    table.attrs["left_out"] = left_out
-    name = load_hardware(hardware).name if hardware else "the GPU of each config"
-    table.attrs["how"] = f"predicted for {name}"
-    return table
-
-
 def predicted_step(
     config: ExperimentConfig, hardware: HardwareSource | None = None
 ) -> tuple[float, float, float]:
     """Predict the seconds of a step, with the ends of their band.
+
+    Args:
+        hardware: as in `mimokit.predict`: the file that `mimokit.calibrate` wrote on the machine
+            of the runs, or a GPU.
 
     Raises:
         ValueError: the config cannot be predicted for this hardware.

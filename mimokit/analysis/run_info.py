@@ -19,13 +19,13 @@ from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.hardware import hardware_names, load_hardware
 from mimokit.result_files import RunFile
 from mimokit.samples import module_column
-from mimokit.units import span_text
+from mimokit.units import counted, span_text
 
 RUN_COLUMNS = (
     "run", "experiment", "status", "mode", "world_size", "layout", "seed", "iterations",
     "warmup_iterations", "started", "finished", "seconds", "samples_per_step", "tokens_per_step",
-    "peak_flops_per_sec", "revision", "versions", "hosts", "cores", "memory_bytes", "accelerators",
-    "error", "error_rank", "error_step", "health", "directory",
+    "peak_flops_per_sec", "revision", "versions", "hosts", "cores", "load", "memory_bytes",
+    "accelerators", "error", "error_rank", "error_step", "health", "directory",
 )  # fmt: skip
 """Columns of the table of runs. `health` is what was wrong with what ranks held, empty if nothing
 was. For every module there follow its ranks, its parallel sizes and its parameters, such as
@@ -163,7 +163,7 @@ def _words(values: object) -> str | None:
 
 def _hardware(info: Mapping[str, Any]) -> dict[str, Any]:
     known, git = info.get("hardware"), info.get("git")
-    facts = _numbers(known, "cores", "memory_bytes") if isinstance(known, dict) else {}
+    facts = _numbers(known, "cores", "load", "memory_bytes") if isinstance(known, dict) else {}
     if isinstance(known, dict) and isinstance(known.get("accelerators"), list):
         counts = Counter(map(str, known["accelerators"]))
         facts["accelerators"] = _words([f"{count} × {name}" for name, count in counts.items()])
@@ -180,6 +180,21 @@ def _error(error: Mapping[str, Any]) -> dict[str, Any]:
     message = text or f"{error.get('type', 'Error')}: {error.get('message', 'no message')}"
     places = {"error_rank": error.get("rank"), "error_step": error.get("step")}
     return {"error": message, **{k: v for k, v in places.items() if isinstance(v, int)}}
+
+
+def busy_machine(row: Mapping[str, Any]) -> str:
+    """Return the sentence about a run that began on a machine with other work; "" for any other.
+
+    Its own ranks may have filled a core each just before, so only what is beyond them counts.
+    """
+    known = [row.get(name) for name in ("load", "cores", "world_size")]
+    load, cores, ranks = (float("nan") if each is None else float(each) for each in known)
+    if not load > cores + ranks:  # of what is not known, nothing
+        return ""
+    return (
+        f"The machine of run {row['run']} was busy: {load:.0f} processes wanted one of its "
+        f"{counted(int(cores), 'core')} when it began, so its times say little."
+    )
 
 
 def health_sentences(run: str, folder: Path) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from mimokit.analysis.run_info import busy_machine
 from mimokit.analysis.runs import Runs
 from mimokit.analysis.table_file import records
 from mimokit.config import ConfigError
@@ -181,6 +182,8 @@ def step_figures(runs: Runs, name: str) -> tuple[StepFigures | None, list[str]]:
         count = len(steps)
         noun = "iteration" if count == 1 else "iterations"
         missing.append(f"Only {count} {noun} after the warm-up: figures may be chance.")
+    if busy := busy_machine(row):
+        missing.append(busy)
     cores, ranks = (float(row[name] or "nan") for name in ("cores", "world_size"))
     if cores < ranks and not isinstance(row["accelerators"], str):
         missing.append(

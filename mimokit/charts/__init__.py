@@ -12,7 +12,6 @@ from mimokit.lazy import lazy_names
 if TYPE_CHECKING:
     from mimokit.charts._batch_split import batch_split as batch_split
     from mimokit.charts._batch_split import frame_balance as frame_balance
-    from mimokit.charts._compared_runs import planned_and_measured as planned_and_measured
     from mimokit.charts._compared_runs import scaling as scaling
     from mimokit.charts._curves import accuracy as accuracy
     from mimokit.charts._curves import loss as loss
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from mimokit.charts._report import report as report
     from mimokit.charts._seams import seams as seams
     from mimokit.charts._tensor_difference import tensor_difference as tensor_difference
+    from mimokit.charts._waterfall import waterfall as waterfall
     from mimokit.charts._weight_map import weight_map as weight_map
     from mimokit.extras.strategies.fit_charts import drift as drift
     from mimokit.extras.strategies.fit_charts import step_bytes as step_bytes

@@ -1,13 +1,12 @@
-"""Several runs next to each other: scaling, and what was planned for them."""
+"""How the throughput of runs grows with their ranks."""
 
 import altair as alt
 import pandas as pd
 
 from mimokit.charts import _axes, _palette
-from mimokit.charts._axes import MILLISECONDS, inline, layered, need, records, titled
+from mimokit.charts._axes import inline, layered, need, records, titled
 from mimokit.units import counted
 
-SIDE_COLORS = {"measured": _palette.LINE, "planned": _palette.ACCENT}
 MODES = ("homogeneous", "colocated", "heterogeneous")
 
 
@@ -53,42 +52,4 @@ def _ranks(column: str, sizes: list[int]) -> alt.X:
         title="ranks",
         axis=alt.Axis(values=sizes, grid=False, format="d"),
         scale=alt.Scale(zero=True, nice=False, padding=10),
-    )
-
-
-def planned_and_measured(table: pd.DataFrame) -> alt.LayerChart:
-    """Return the median step of each run as a bar, and its prediction as a mark with its band."""
-    seconds = ("planned", "planned_low", "planned_high", "measured", "low", "high")
-    need(table, "planned_and_measured", "run", *seconds, "error")
-    rows = [
-        {**row, **{name: row[name] * MILLISECONDS for name in seconds}} for row in records(table)
-    ]
-    base = alt.Chart(inline(rows)).encode(
-        y=_axes.named_rows("run", [row["run"] for row in rows]),
-        tooltip=[
-            "run:N",
-            *(alt.Tooltip(f"{name}:Q", format=".1f") for name in seconds),
-            alt.Tooltip("error:Q", format="+.1%"),
-        ],
-    )
-    color = _axes.colored("side", SIDE_COLORS)
-    measured, planned = (
-        base.transform_calculate(side=f"'{side}'").encode(color=color) for side in SIDE_COLORS
-    )
-    axis = alt.X("measured:Q", title="milliseconds in a step")
-    layers = layered(
-        measured.mark_bar(height=alt.RelativeBandSize(0.6), opacity=0.55).encode(x=axis),
-        base.mark_rule(color=_palette.TEXT, strokeWidth=2).encode(x="low:Q", x2="high:Q"),
-        planned.mark_rule(strokeWidth=1.5, opacity=1).encode(
-            x="planned_low:Q", x2="planned_high:Q"
-        ),
-        planned.mark_tick(thickness=3, opacity=1).encode(x="planned:Q"),
-    )
-    how = table.attrs.get("how", "predicted from the config")
-    return titled(
-        layers,
-        "Planned and measured step",
-        f"{how}; dark lines: intervals of the medians",
-        f"Predicted and measured step time of {counted(len(rows), 'run')}",
-        height=alt.Step(24),
     )

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import altair as alt
 
@@ -19,13 +19,14 @@ from mimokit.analysis import (
     Comparison,
     Runs,
     compare,
+    difference_of_runs,
     explain,
-    planned_against_measured,
     scaling_table,
 )
 from mimokit.analysis.comparison import HEADINGS
+from mimokit.analysis.two_runs import pair_of
 from mimokit.charts import _renderer
-from mimokit.charts._compared_runs import planned_and_measured, scaling
+from mimokit.charts._compared_runs import scaling
 from mimokit.charts._heat_maps import expert_load, stragglers
 from mimokit.charts._memory import rank_memory
 from mimokit.charts.runs_view.page import runs_view
@@ -79,7 +80,7 @@ def report(
     Args:
         baseline: as in `mimokit.analysis.compare`.
         by: "run", or "layout" to put repeated runs of one layout together.
-        hardware: to predict for, as in `mimokit.analysis.planned_against_measured`.
+        hardware: to predict for, as in `mimokit.analysis.many_runs.predicted_if_known`.
 
     Raises:
         ValueError: as `compare`, except for runs of which none was measured; or vl-convert is not
@@ -91,12 +92,11 @@ def report(
     title = _title(runs)
     parts = _section("In short", list(_in_short(runs, comparison)))
     if isinstance(comparison, Comparison):
-        explored = runs_view(runs, baseline if by == "run" else None, comparison.metric)
+        explored = runs_view(runs, baseline if by == "run" else None, comparison.metric, hardware)
         parts += _section("Explore", [explored])
     parts += _section("Runs", [f'<div class="wide">{runs._repr_html_()}</div>'])
     if isinstance(comparison, Comparison):
         parts += _section("Comparison", _compared(runs, comparison))
-        parts += _section("Planned and measured", _planned(runs, hardware))
     parts += _section("Where the time went", _explained(runs, comparison))
     if isinstance(comparison, Comparison):
         parts += _section("Ranks", _ranks(runs, comparison))
@@ -141,6 +141,9 @@ def _section(heading: str, parts: list[str]) -> list[str]:
 
 def _in_short(runs: Runs, comparison: Comparison | str) -> Iterator[str]:
     said = [comparison] if isinstance(comparison, str) else comparison.sentences()
+    pair = None if isinstance(comparison, str) else pair_of(runs, comparison)
+    if pair is not None:
+        said = [difference_of_runs(runs, *pair).headline, *said]
     yield "".join(f"<p>{escape(sentence)}</p>" for sentence in said)
     if runs.problems:
         count = counted(len(runs.problems), "problem")
@@ -155,16 +158,6 @@ def _compared(runs: Runs, comparison: Comparison) -> list[str]:
     if table["world_size"].nunique() > 1 and str(over_ranks(comparison.metric)) == "min":
         parts.append(_figure(scaling(table, comparison.metric)))
     return parts
-
-
-def _planned(runs: Runs, hardware: Any) -> list[str]:
-    try:
-        table = planned_against_measured(runs, hardware)
-    except ValueError as error:
-        return [f"<p>{escape(str(error))}</p>"]
-    reasons = table.attrs["left_out"].items()
-    left_out = [f"<p>{escape(name)}: {escape(why)}</p>" for name, why in reasons]
-    return [_figure(planned_and_measured(table)), *left_out] if len(table) else left_out
 
 
 def _explained(runs: Runs, comparison: Comparison | str) -> list[str]:

@@ -85,11 +85,16 @@ def _write(
 def _show(runs: Runs, comparison: Comparison | None) -> None:
     from rich.console import Console
 
-    from mimokit.analysis import explain
+    from mimokit.analysis import difference_of_runs, explain
     from mimokit.analysis.memory_rows import held_section
+    from mimokit.analysis.two_runs import pair_of
 
     width = None if sys.stdout.isatty() else _WIDTH  # of a file or a pipe none is known
     console = Console(soft_wrap=width is not None, width=width)
+    pair = pair_of(runs, comparison)
+    if pair is not None:
+        console.print(difference_of_runs(runs, *pair), markup=False, highlight=False)
+        console.print()
     console.print(runs)
     if comparison is not None:
         console.print()
@@ -114,8 +119,11 @@ def _looked_at(runs: Runs, comparison: Comparison) -> str:
 
 
 def _plain(runs: Runs, comparison: Comparison | None) -> dict[str, Any]:
-    from mimokit.analysis import explain
+    from mimokit.analysis import difference_of_runs, explain
+    from mimokit.analysis.two_runs import pair_of
 
+    pair = pair_of(runs, comparison)
+    gap = None if pair is None else difference_of_runs(runs, *pair)
     explanations = [explain(runs, name) for name in runs]
     return {
         "runs": _records(runs.runs),
@@ -127,6 +135,14 @@ def _plain(runs: Runs, comparison: Comparison | None) -> dict[str, Any]:
             "confidence": comparison.confidence,
             "rows": _records(comparison.table),
             "sentences": comparison.sentences(),
+        },
+        "difference": None
+        if gap is None
+        else {
+            **{name: getattr(gap, name) for name in ("slow", "fast", "seconds", "unit")},
+            "parts": gap.parts.to_dict(),
+            "ranks": {str(rank): row.to_dict() for rank, row in gap.ranks.iterrows()},
+            "sentences": gap.sentences(),
         },
         "explanations": [
             {

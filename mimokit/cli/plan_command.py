@@ -55,7 +55,7 @@ def plan(
     with refusals():
         planned: str | ExperimentConfig = file
         if _is_model(file):
-            from mimokit.cli.plan_of_model import config_of_model
+            from mimokit.experiment.plan_of_model import config_of_model
 
             if gpus is None:
                 right = "how many GPUs there are is not said; give --gpus"
@@ -68,8 +68,11 @@ def plan(
         if engines_per_host is not None:
             layout = plan_layout(planned, world_size, equal_hosts(layout, engines_per_host))
     show(layout, as_json)
-    if gpus is not None and layout.world_size < gpus and not as_json:
-        typer.echo(f"No layout of all {gpus:,} GPUs is faster: it takes {layout.world_size:,}.")
+    if gpus is not None and not as_json:
+        from mimokit.experiment.plan_of_model import fewer_gpus
+
+        if said := fewer_gpus(layout.world_size, gpus):
+            typer.echo(said)
     if output is not None and not isinstance(planned, str):
         write_text(planned.to_yaml(), output)
     if not as_json:

@@ -103,6 +103,7 @@ def rank_facts() -> RankFacts:
         cores=psutil.cpu_count() or 1,
         memory_bytes=psutil.virtual_memory().total,
         accelerator=gpu,
+        load=round(psutil.getloadavg()[0], 1),
     )
     return RankFacts(rank=dist.get_rank(), host=socket.gethostname(), hardware=hardware)
 

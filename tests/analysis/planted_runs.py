@@ -219,5 +219,24 @@ def write_trace_of_forwards(file: Path) -> None:
          "args": step}
         for rank in range(8)
     ]  # fmt: skip
+    _write_events(file, events)
+
+
+def write_trace_of_steps(file: Path, slow: Mapping[int, float]) -> None:
+    """Write two micro-batches of eight ranks; those in `slow` take so many times longer."""
+    events = []
+    for rank in range(8):
+        start = 0.0
+        for microbatch in (0, 1):
+            for step, milliseconds in (("forward", 5.0), ("backward", 10.0)):
+                took = 1e3 * milliseconds * slow.get(rank, 1.0)
+                args = {"step": step, "iteration": 3, "module": "images", "microbatch": microbatch}
+                place = {"pid": rank, "tid": 0, "ts": start, "dur": took}
+                events.append({"ph": "X", "name": f"{step} images", **place, "args": args})
+                start += took
+    _write_events(file, events)
+
+
+def _write_events(file: Path, events: list[dict[str, Any]]) -> None:
     content = {"traceEvents": events, "otherData": {"clock_error_seconds": {}}}
     file.write_text(json.dumps(content), encoding="utf-8")

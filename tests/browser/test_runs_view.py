@@ -12,7 +12,12 @@ from mimokit.analysis import Runs, compare, load_runs
 from mimokit.charts.runs_view.content import runs_content
 from mimokit.charts.runs_view.page import runs_view, saved_runs, view_state
 from mimokit_widgets.notebooks.page import external_references, to_page
-from tests.analysis.planted_runs import Planted, write_run, write_trace_of_forwards
+from tests.analysis.planted_runs import (
+    Planted,
+    write_run,
+    write_trace_of_forwards,
+    write_trace_of_steps,
+)
 from tests.browser.network import NetworkGuard
 from tests.browser.notebook_page import SCREENSHOTS, OpenNotebook
 from tests.browser.settled import before, settled
@@ -143,7 +148,7 @@ def test_one_cross_hair_gives_the_values_of_all_runs(page: Page, runs: Runs) -> 
     expect(page.get_by_role("button", name="loss, last")).to_be_visible()
 
 
-def test_a_drag_zooms_all_charts_and_one_on_an_axis_keeps_runs(page: Page) -> None:
+def test_a_drag_zooms_all_charts(page: Page) -> None:
     step, loss = canvas(page, "Step time"), canvas(page, "Loss")
     step.scroll_into_view_if_needed()
     before = loss.evaluate("canvas => canvas.toDataURL()")
@@ -158,17 +163,27 @@ def test_a_drag_zooms_all_charts_and_one_on_an_axis_keeps_runs(page: Page) -> No
         "([canvas, before]) => canvas.toDataURL() !== before", arg=[loss.element_handle(), before]
     )
     step.dblclick()
-    page.mouse.move(0, 0)
-    handle = page.locator(".parallel .handle").first  # modes, heterogeneous at the top
-    box = handle.bounding_box()
-    assert box is not None
-    page.mouse.move(box["x"] + 12, box["y"] + 2)
-    page.mouse.down()
-    page.mouse.move(box["x"] + 12, box["y"] + 40, steps=4)
-    page.mouse.up()
-    expect(page.locator(".mimokit-runs")).to_have_attribute("data-drawn", "1")
-    page.get_by_role("button", name="Show all again").click()
-    expect(page.locator(".mimokit-runs")).to_have_attribute("data-drawn", "4")
+
+
+def test_it_begins_with_what_makes_a_run_slower_and_lights_what_grew(
+    browser_page: Page, tmp_path: Path
+) -> None:
+    for name, slow in (("quick", {}), ("late", {3: 1.6})):
+        folder = write_run(tmp_path / name, replace(EVEN, slow=slow))
+        write_trace_of_steps(folder / "trace.json", slow)
+    file = tmp_path / "runs.html"
+    file.write_text(PAGE + runs_view(load_runs([tmp_path / "quick", tmp_path / "late"])))
+    browser_page.goto(file.as_uri())
+    first = browser_page.locator("section.difference")
+    expect(first.locator(".headline")).to_contain_text(
+        re.compile(r"^late is \d+ ms slower per step than quick: waiting \+\d+ ms")
+    )
+    expect(first).to_contain_text("Rank 3 works")
+    expect(first.locator(".picture svg")).to_contain_text("Why late is slower than quick")
+    lanes = first.locator("canvas.lanes")
+    high = [bottom - top for top, bottom in lanes.evaluate(EXTENTS)]
+    assert sum(each < 20 for each in high) > 0.98 * len(high)  # one lane is lit, others are pale
+    browser_page.screenshot(path=SCREENSHOTS / "runs_difference.png", full_page=True)
 
 
 def test_a_click_on_a_bar_tells_of_the_run(page: Page) -> None:

@@ -16,7 +16,7 @@ FAULTS = """<!doctype html><meta charset="utf-8"><div class="mimokit" style="wid
 <div style="width: 240px">a wide part</div>
 <p style="width: 60px; overflow: hidden; white-space: nowrap">a sentence that is long</p>
 <select style="width: 50px"><option>heterogeneous</option></select>
-<button style="width: 60px">Copy as Python</button>
+<button style="width: 60px">Copy the command</button>
 <div style="width: 100px; overflow-x: auto"><div style="width: 300px">may be scrolled</div></div>
 </div>"""
 
@@ -28,7 +28,7 @@ def test_planted_faults_are_found(browser_page: Page, tmp_path: Path) -> None:
         "'a wide part' sticks out",
         "'a sentence that is long' is cut off",
         "'heterogeneous' is cut off in its field",
-        "'Copy as Python' takes two lines",
+        "'Copy the command' takes two lines",
     ]
 
 

@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 import pytest
 
 from mimokit import charts
-from mimokit.analysis import samples_to_evaluations, samples_to_steps
+from mimokit.analysis import RunDifference, samples_to_evaluations, samples_to_steps
 from mimokit.charts import _palette, _renderer
 from mimokit.experiment import VerificationReport
 from mimokit.planning.frames import plan_frames
@@ -21,6 +22,10 @@ from tests.experiment.culprit.reports import CULPRIT
 STEPS = samples_to_steps(samples())
 EVALUATIONS = samples_to_evaluations(samples())
 FRAMES = plan_frames([8, 8, 8, 1, 1, 4], 4, home=[0, 0, 0, 1, 2, 3])
+DIFFERENCE = RunDifference(
+    "slow", "quick", 0.08, "step", pd.Series({"forward": -0.01, "waiting": 0.09}),
+    pd.DataFrame({"forward": [-0.02, 0.0], "waiting": [0.1, 0.08]}, index=[0, 1]), (),
+)  # fmt: skip
 REPORT = VerificationReport(
     name="digits", data="strips", layout={"images": "DP 8"}, tolerance=1e-5,
     losses=(2.0, 1.5), oracle_losses=(2.0, 1.5000001),
@@ -48,6 +53,8 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "training": lambda: charts.training(STEPS, EVALUATIONS),
     "training without evaluations": lambda: charts.training(STEPS),
     "training after one step": lambda: charts.training(STEPS[STEPS["iteration"] == 0]),
+    "waterfall": lambda: charts.waterfall(DIFFERENCE),
+    "waterfall of other ranks": lambda: charts.waterfall(replace(DIFFERENCE, ranks=pd.DataFrame())),
     "seams": lambda: charts.seams(CULPRIT.rows()),
     "tensor_difference": lambda: charts.tensor_difference(
         CULPRIT.divergence.cells(), CULPRIT.divergence.borders()

@@ -16,7 +16,6 @@ from mimokit.analysis import (
     compare,
     load_runs,
     loss_over_tokens,
-    planned_against_measured,
     scaling_table,
 )
 from mimokit.charts import _renderer
@@ -26,7 +25,6 @@ from tests.analysis.planted_runs import Planted, write_run
 from tests.charts.pictures import faults
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
-CALIBRATION = FIXTURES / "first_release" / "calibration" / "this-machine.json"
 EVEN = Planted(iterations=30, warmup=3)
 RUNS = {
     "baseline": EVEN,
@@ -47,17 +45,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     return load_runs(folder)
 
 
-def planned(runs: Runs) -> pd.DataFrame:
-    return planned_against_measured(runs, CALIBRATION)
-
-
 MAKERS: dict[str, Callable[[Runs], Any]] = {
     "expert_load": lambda runs: charts.expert_load(expert_loads()),
     "stragglers": lambda runs: charts.stragglers(runs["slow_rank"].ranks),
     "rank_memory": lambda runs: charts.rank_memory(runs["apart"].ranks, 600e6),
     "rank_memory without a limit": lambda runs: charts.rank_memory(runs["apart"].ranks),
     "scaling": lambda runs: charts.scaling(scaling(runs)),
-    "planned_and_measured": lambda runs: charts.planned_and_measured(planned(runs)),
 }
 
 
@@ -143,18 +136,6 @@ def test_tokens_are_those_of_the_steps_so_far(runs: Runs) -> None:
     assert table[table["run"] == "same"]["tokens"].to_list()[:2] == [1152, 2304]
     runs = replace(runs, runs=runs.runs.assign(tokens_per_step=None))
     assert loss_over_tokens(runs).attrs["over"] == "samples"
-
-
-def test_without_a_calibration_nothing_is_planned_for_cpus(runs: Runs) -> None:
-    with pytest.raises(ValueError, match="give the hardware file that"):
-        planned_against_measured(runs)
-    table = planned(runs)
-    assert set(table["run"]) == set(RUNS)
-    assert table.attrs["how"] == "predicted for one of 8 ranks on x86_64"
-    assert table["error"].to_list() == pytest.approx(
-        (table["planned"] / table["measured"] - 1).to_list()
-    )
-    assert table.attrs["left_out"] == {"refused <b>": "no step was measured"}
 
 
 def test_the_page_holds_everything_and_needs_no_network(runs: Runs) -> None:

@@ -9,7 +9,6 @@ from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config_files import config_from_mapping, load_experiment_config
 from mimokit.interop import to_yaml
 from mimokit.prediction import EncoderInput, Layout, Workload
-from mimokit_widgets.planner.code import as_python
 from mimokit_widgets.planner.draft import Draft, content_of
 from tests.widgets.planner_sessions import Driver
 
@@ -60,13 +59,3 @@ def test_a_module_of_another_name_keeps_its_words(tmp_path: Path) -> None:
     assert config.prediction is not None
     assert list(config.prediction.inputs or {}) == ["pictures"]
     assert config.model.get_architecture("pictures").projector is not None
-
-
-def test_python_says_it_too(tmp_path: Path) -> None:
-    config = load_experiment_config(written(tmp_path))
-    text = as_python(config)
-    for word in ("recompute_granularity=", "num_moe_experts=128", "ProjectorArchitecture(", "fp8"):
-        assert word in text
-    names: dict[str, object] = {}
-    exec(compile(text, "generated.py", "exec"), names)
-    assert names["config"] == config

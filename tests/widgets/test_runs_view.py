@@ -1,6 +1,7 @@
 """The view of runs in a kernel: folders of no run, of one and of 200, and what a page keeps."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,7 +11,12 @@ from mimokit.analysis import RunFolderError, load_runs
 from mimokit.analysis.many_runs import predicted_step
 from mimokit.charts.runs_view.content import MOST_SHOWN
 from mimokit_widgets import RunsView
-from tests.analysis.planted_runs import Planted, write_run, write_trace_of_forwards
+from tests.analysis.planted_runs import (
+    Planted,
+    write_run,
+    write_trace_of_forwards,
+    write_trace_of_steps,
+)
 
 MANY = 200
 
@@ -86,3 +92,35 @@ def test_the_predicted_step_is_known_of_runs_that_are_shown(folder: Path) -> Non
     assert RunsView(folder / "run_000")._figures["run_000"]["planned"] is None
     with pytest.raises(ValueError, match="no_such_gpu"):
         RunsView(folder / "run_000", hardware="no_such_gpu")
+
+
+def test_two_runs_begin_with_what_makes_one_slower(tmp_path: Path) -> None:
+    even = Planted(iterations=20, warmup=2)
+    write_run(tmp_path / "quick", even)
+    write_run(tmp_path / "late", replace(even, slow={3: 1.6}, seed=1))
+    write_run(tmp_path / "resting", replace(even, rest=0.02, seed=2))
+    for name, slow in (("quick", {}), ("late", {3: 1.6})):
+        write_trace_of_steps(tmp_path / name / "trace.json", slow)
+    view = RunsView([tmp_path / "quick", tmp_path / "late"])
+    told = view._difference
+    assert told["sentences"][0].startswith("late is ")
+    assert told["sentences"][1].startswith("Rank 3 works ")
+    assert "Why late is slower than quick" in told["picture"]
+    timeline = told["timeline"]
+    lanes = [(lane["group"], lane["name"]) for lane in timeline["lanes"]]
+    assert lanes[6:8] == [("rank 3", "late"), ("rank 3", "quick")]
+    lit = {timeline["spans"][number][0] for number in timeline["lit"]}
+    assert lit == {6}  # all spans of rank 3 in the slow run, and no other
+    assert len(timeline["lit"]) == sum(span[0] == 6 for span in timeline["spans"])
+    assert told["sentences"][0] in view._in_html()
+    view = RunsView(tmp_path, baseline="quick")
+    assert "late" in view._difference["sentences"][0]  # the farthest from the best
+    assert view._difference["timeline"] is not None
+    view.selected = "resting"
+    assert view._difference["sentences"][0].startswith(
+        "resting is 17 ms slower per step than quick"
+    )
+    assert view._difference["timeline"] is None
+    view.baseline = "resting"  # the run that is looked at: the first pair again
+    assert "resting is" in view._difference["sentences"][0]
+    assert RunsView(tmp_path / "quick")._difference == {}

@@ -1,7 +1,5 @@
 """What every view is built on: a widget that leaves a picture in a saved notebook."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import threading

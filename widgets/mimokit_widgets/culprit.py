@@ -1,7 +1,5 @@
 """`show_culprit`: the first wrong tensor of a layout, in pictures, and its step in the stepper."""
 
-from __future__ import annotations
-
 from IPython.display import display
 
 from mimokit import charts

@@ -1,7 +1,5 @@
 """`FrameBalance`: frames of samples to type and drag, and the loads of ranks that follow."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from html import escape

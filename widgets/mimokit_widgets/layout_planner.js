@@ -303,7 +303,7 @@ class Planner {
       URL.revokeObjectURL(link.href);
       return;
     }
-    const name = what === "python" ? "Python" : "The torchrun command";
+    const name = "The torchrun command";
     try {
       await navigator.clipboard.writeText(text);
       setText(this.notice, `${name} is in the clipboard.`);

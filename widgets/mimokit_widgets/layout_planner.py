@@ -15,7 +15,7 @@ from mimokit.config import ConfigError, ExperimentConfig
 from mimokit_widgets._widget import ByIdentity, PersistentWidget, alive
 from mimokit_widgets.modules import joined_modules, joined_styles
 from mimokit_widgets.planner.advice import advice_of
-from mimokit_widgets.planner.code import as_python, as_torchrun
+from mimokit_widgets.planner.code import as_torchrun
 from mimokit_widgets.planner.draft import RANKS_PER_NODE, Draft, content_of, start
 from mimokit_widgets.planner.inputs import inputs
 from mimokit_widgets.planner.saved import saved_answers
@@ -184,10 +184,6 @@ class LayoutPlanner(PersistentWidget):
             raise OSError(notice)
         return written
 
-    def as_python(self) -> str:
-        """Return Python that makes the config and its plan."""
-        return as_python(self.config)
-
     def as_torchrun(self) -> str:
         """Return the command that trains the layout once it is saved."""
         return as_torchrun(self.config, self.plan, self.ranks_per_node, self._session.file)
@@ -244,9 +240,10 @@ class LayoutPlanner(PersistentWidget):
 
     def _show_search(self) -> None:
         with self._turn:
+            opened = self._session.take_opened()
             state = self._session.search.state
             self._search = state.to_json()
-            if not state.goes_on and self._session.tab == "search":
+            if opened or (not state.goes_on and self._session.tab == "search"):
                 self._settle()  # what was found may have been loaded already, or be of an old model
 
     def _in_html(self) -> str:

@@ -1,7 +1,5 @@
 """The browser's halves of widgets, each joined to the single file that a widget has to be."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from mimokit.charts.browser.joined import BROWSER, joined_module, styles_of

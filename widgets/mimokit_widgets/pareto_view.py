@@ -1,7 +1,5 @@
 """`ParetoView`: what a search found, and a click that picks a layout or loads it into a planner."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Views of one plan: `RankMap`, `BatchSplit` and `TrafficMap`."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from typing import Any

@@ -10,8 +10,10 @@ import traitlets
 
 from mimokit.analysis import Runs, load_runs
 from mimokit.analysis.run_folders import Paths
+from mimokit.analysis.two_runs import pair_of
 from mimokit.charts.runs_view.content import MOST_SHOWN, runs_content
 from mimokit.charts.runs_view.details import run_details, run_figures
+from mimokit.charts.runs_view.difference import run_difference
 from mimokit.charts.runs_view.page import runs_styles, saved_runs, view_state
 from mimokit.tables import html_table
 from mimokit_widgets._widget import PersistentWidget
@@ -32,10 +34,11 @@ class WithFolder(Protocol):
 class RunsView(PersistentWidget):
     """Runs to explore.
 
-    Each run has an eye in the table; medians with intervals, losses and their difference from the
-    baseline's, the parts of a step, stragglers and memory show those whose eyes are open. A drag
-    across a chart zooms all of them, and one on an axis of the layouts keeps the runs that cross
-    it. A click on a run tells where its time went, with its plan and its trace.
+    It begins with what makes one run slower than another: the baseline, and the run that is looked
+    at, or else the best. Each run has an eye in the table; medians with intervals, losses and their
+    difference from the baseline's, the parts of a step, stragglers and memory show those whose eyes
+    are open. A drag across a chart zooms all of them. A click on a run tells where its time went,
+    with its plan and its trace.
 
         RunsView("runs/run_20260102_030405")
         RunsView(["runs/a", "runs/b"], metric="total_time")
@@ -65,6 +68,7 @@ class RunsView(PersistentWidget):
     _curves = traitlets.Bytes(b"").tag(sync=True)
     _figures = traitlets.Dict().tag(sync=True)
     _details = traitlets.Dict().tag(sync=True)
+    _difference = traitlets.Dict().tag(sync=True)
     _zoomed = traitlets.List(traitlets.Int(min=0)).tag(sync=True)
     _colors = traitlets.Dict().tag(sync=True)
 
@@ -95,7 +99,10 @@ class RunsView(PersistentWidget):
         self._hardware = hardware
         self.runs = _loaded(source)
         self._content = runs_content(self.runs, baseline, metric)
-        first = {"_figures": self._figures_of(self._content.shown)}
+        first = {
+            "_figures": self._figures_of(self._content.shown),
+            "_difference": run_difference(self.runs, pair_of(self.runs, self._content.chosen)),
+        }
         super().__init__(**view_state(self._content) | first)
         self.on_msg(self._on_message)
         self.observe(self._follow, ["shown", "selected", "metric", "baseline", "marks", "_zoomed"])
@@ -117,6 +124,7 @@ class RunsView(PersistentWidget):
             self._curves, self._about = content.curves, content.about
         if self.selected:
             self._look_at(self.selected)
+        self._compare()
         self._saved.follow()
 
     @traitlets.validate("shown")  # type: ignore[untyped-decorator]
@@ -128,6 +136,15 @@ class RunsView(PersistentWidget):
     @traitlets.observe("selected")  # type: ignore[untyped-decorator]
     def _look(self, change: Mapping[str, Any]) -> None:
         self._look_at(change["new"])
+
+    @traitlets.observe("baseline", "selected")  # type: ignore[untyped-decorator]
+    def _compare(self, _: object = None) -> None:
+        """Compare the run that is looked at with the baseline, else those that are named first."""
+        known = {self.baseline, self.selected} <= self.runs.folders.keys()
+        pair = (self.baseline, self.selected) if known and self.baseline != self.selected else None
+        if pair is not None or self.selected == "":
+            chosen = pair_of(self.runs, self._content.chosen)
+            self._difference = run_difference(self.runs, pair or chosen)
 
     def _look_at(self, name: str) -> None:
         if name and name in self.runs.folders and name not in self._details:

@@ -1,7 +1,5 @@
 """`ScheduleView`: what a schedule idles, for any number of stages and micro-batches."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`StepperView`: a stepper as a picture with buttons; `show_step`: the picture alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

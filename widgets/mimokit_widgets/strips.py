@@ -1,7 +1,5 @@
 """`show_strips`: what the model is given, as pictures."""
 
-from __future__ import annotations
-
 import base64
 import io
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """`TimelineView`: what was measured, planned and predicted, on one timeline."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

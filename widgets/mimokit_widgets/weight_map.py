@@ -1,7 +1,5 @@
 """`WeightMap`: which slices of weights files are on which rank, for layouts to choose."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from html import escape

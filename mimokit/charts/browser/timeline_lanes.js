@@ -5,6 +5,7 @@ import { FONT, inkOn, luminance, prepared, themeOf } from "./theme.js";
 const LANE = 20;
 const [LANES_LEFT, LANES_RIGHT, LANES_TOP, TITLE_LINE] = [190, 10, 18, 18];
 const [NARROWEST_WITH_NUMBER, AROUND_A_NUMBER] = [10, 3];
+const PALE = 0.25;
 /** Spans below this luminance are outlined on a dark page, where they have less than 3 : 1. */
 const DARK_ON_DARK = 0.13;
 
@@ -46,6 +47,7 @@ export function drawLanes(canvas, { data, from, to, chosen }) {
   context.rect(left, 0, width, height);
   context.clip();
   const ends = data.lanes.map(() => -1);
+  const lit = data.lit && new Set(data.lit); // of spans that others are pale next to
   const outlined = data.keys.map(({ color }) => luminance(color) < DARK_ON_DARK);
   data.spans.forEach(([lane, key, start, stop, words], number) => {
     if (stop < from || start > to) return;
@@ -54,6 +56,8 @@ export function drawLanes(canvas, { data, from, to, chosen }) {
     if (end < ends[lane] + 0.4 && number !== chosen) return; // hidden by the one before
     ends[lane] = end;
     context.fillStyle = data.keys[key].color;
+    const pale = lit && !lit.has(number);
+    context.globalAlpha = pale ? PALE : 1;
     const wide = Math.max(end - x - (end - x > 3 ? 0.7 : 0), 0.7);
     context.fillRect(x, high[lane] + 1, wide, LANE - 3);
     if (theme.dark && outlined[key] && wide > 3) {
@@ -61,7 +65,8 @@ export function drawLanes(canvas, { data, from, to, chosen }) {
       context.lineWidth = 1;
       context.strokeRect(x + 0.5, high[lane] + 1.5, wide - 1, LANE - 4);
     }
-    if (wide >= NARROWEST_WITH_NUMBER) microbatchNumber(context, data, key, words, x, wide, high[lane]);
+    context.globalAlpha = 1;
+    if (wide >= NARROWEST_WITH_NUMBER && !pale) microbatchNumber(context, data, key, words, x, wide, high[lane]);
     if (number === chosen) {
       context.strokeStyle = theme.ink;
       context.lineWidth = 2;

@@ -52,10 +52,12 @@ class RunsContent:
             problems of the folders, and of how many iterations `every` value is the mean.
         tables: for every run (1 + metrics, iterations): its iterations, then its values of every
             metric; NaN where nothing was measured.
+        chosen: the comparison that is shown first, None where nothing was measured.
     """
 
     about: dict[str, Any]
     tables: tuple[np.ndarray, ...]
+    chosen: Comparison | None = None
 
     @property
     def shown(self) -> list[str]:
@@ -122,7 +124,7 @@ def runs_content(runs: Runs, baseline: str | None = None, metric: str | None = N
         "problems": [*runs.endings(), *runs.unhealthy(), *map(str, runs.problems)],
         "hues": list(_palette.RUN_HUES),
     }
-    return RunsContent(about, tuple(tables.get(name, empty) for name in order))
+    return RunsContent(about, tuple(tables.get(name, empty) for name in order), chosen)
 
 
 def _metrics(table: pd.DataFrame) -> list[str]:

@@ -3,6 +3,37 @@
 import { button, element } from "mimokit/dom.js";
 import { TimelineView } from "mimokit/timeline_view.js";
 
+/** What a view begins with: by how much one run is slower, a waterfall, both timelines aligned. */
+export class Difference {
+  constructor() {
+    this.node = element("section", { class: "difference", "aria-label": "What makes a run slower" });
+  }
+
+  draw(found) {
+    if (found === this.found) return;
+    this.found = found;
+    this.forget();
+    const { sentences = [], picture, timeline } = found ?? {};
+    this.node.hidden = !sentences.length;
+    const [headline, ...others] = sentences;
+    const drawn = element("div", { class: "picture" });
+    drawn.innerHTML = picture ?? ""; // made by vl-convert, which escapes texts
+    const traced = element("div", { class: "traced" });
+    const open = others.length || picture || timeline;
+    const more = element("details", { open: true }, element("summary", {}, "where"),
+      ...others.map((text) => element("p", {}, text)), drawn, traced);
+    this.node.replaceChildren(element("p", { class: "headline" }, headline), ...(open ? [more] : []));
+    if (!timeline) return;
+    this.timeline = new TimelineView(traced);
+    this.timeline.update(timeline);
+  }
+
+  forget() {
+    this.timeline?.remove();
+    this.timeline = null;
+  }
+}
+
 export class RunLook {
   constructor(close) {
     this.close = close;

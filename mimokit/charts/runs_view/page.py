@@ -1,15 +1,22 @@
 """Runs to explore on a page without a kernel and without a network."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mimokit.analysis import Runs
+from mimokit.analysis.two_runs import pair_of
 from mimokit.charts import _palette
 from mimokit.charts.browser.joined import joined_module, styles_of
 from mimokit.charts.browser.saved import saved_view
 from mimokit.charts.runs_view.content import RunsContent, runs_content
 from mimokit.charts.runs_view.details import run_details, run_figures
+from mimokit.charts.runs_view.difference import run_difference
+
+if TYPE_CHECKING:
+    from mimokit.prediction.task import HardwareSource
 
 HERE = Path(__file__).parent
 MOST_TOLD = 12
@@ -18,21 +25,32 @@ MOST_FIGURES = 40
 """Runs of which a page holds where a step goes and the work of the ranks."""
 
 
-def runs_view(runs: Runs, baseline: str | None = None, metric: str | None = None) -> str:
+def runs_view(
+    runs: Runs,
+    baseline: str | None = None,
+    metric: str | None = None,
+    hardware: HardwareSource | None = None,
+) -> str:
     """Return HTML with runs to explore.
 
     Of long and many runs each point of a curve is a mean of several iterations, and the view says
     so. The best runs are told of in full.
 
+    Args:
+        hardware: as in `mimokit.analysis.many_runs.predicted_if_known`.
+
     Raises:
-        ValueError: as `compare`.
+        ValueError: as `compare`; or no run that is shown can be predicted for the hardware.
     """
-    content = runs_content(runs, baseline, metric).thinned()
+    content = runs_content(runs, baseline, metric)
+    pair = pair_of(runs, content.chosen)
+    content = content.thinned()
     names = [run["name"] for run in content.about["runs"]]
     return saved_runs(
         view_state(content)
         | {
-            "_figures": run_figures(runs, names[:MOST_FIGURES]),
+            "_difference": run_difference(runs, pair),
+            "_figures": run_figures(runs, names[:MOST_FIGURES], hardware),
             "_details": {name: run_details(runs, name) for name in names[:MOST_TOLD]},
         }
     )
@@ -55,6 +73,7 @@ def view_state(content: RunsContent) -> dict[str, Any]:
         "_curves": content.curves,
         "_figures": {},
         "_details": {},
+        "_difference": {},
         "_colors": {"line": _palette.LINE, "accent": _palette.ACCENT},
         "_zoomed": [],
         "marks": [],

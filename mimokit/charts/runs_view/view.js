@@ -7,8 +7,7 @@ import { mix } from "mimokit/theme.js";
 import { Tip } from "mimokit/tip.js";
 import { Stragglers, StepParts } from "./bars.js";
 import { curvesOf } from "./curves.js";
-import { RunLook } from "./look.js";
-import { ParallelCoordinates, axesOf } from "./parallel.js";
+import { Difference, RunLook } from "./look.js";
 import { RunsStore } from "./store.js";
 import { RunTable } from "./table.js";
 import { RunTools, columnsOf } from "./tools.js";
@@ -16,13 +15,13 @@ import { RunTools, columnsOf } from "./tools.js";
 const DASHES = [[], [7, 3], [2, 2]];
 const LONGEST_NAME = 26;
 const MOST_ASKED = 12; // runs whose files are read at once
-const FOLLOWED = ["_figures", "_details", "shown", "selected", "metric", "baseline"];
+const FOLLOWED = ["_figures", "_details", "_difference", "shown", "selected", "metric", "baseline"];
 
 export class RunsView extends IterationView {
   /** `send` is null on a saved page, which has no kernel to send messages to. */
   constructor(model, host, send) {
     super(model);
-    Object.assign(this, { send, lit: null, filtered: "", brushes: new Map(), asked: new Set() });
+    Object.assign(this, { send, lit: null, filtered: "", asked: new Set() });
     this.store = new RunsStore(model.get("_about"), model.get("_curves"));
     this.smoothing = 0;
     this.version = 0;
@@ -39,16 +38,16 @@ export class RunsView extends IterationView {
     this.panels = this.charts();
     this.parts = new StepParts(this);
     this.stragglers = new Stragglers(this);
-    this.parallel = new ParallelCoordinates(this);
     this.looked = new RunLook(() => this.look(""));
+    this.slower = new Difference();
     this.problems = element("details", { class: "problems" },
       element("summary", {}, `Missing or broken (${store.about.problems.length})`),
       element("ul", {}, ...store.about.problems.map((text) => element("li", {}, text))));
     this.problems.hidden = !store.about.problems.length;
     this.root = element("div", { class: "mimokit mimokit-runs", "data-lm-suppress-shortcuts": "true" },
       element("header", {}, element("h3", {}, store.about.heading), this.tools.node),
-      this.table.node, this.problems, this.looked.node,
-      element("div", { class: "panels" }, this.parallel.figure,
+      this.slower.node, this.table.node, this.problems, this.looked.node,
+      element("div", { class: "panels" },
         ...this.panels.map(({ figure }) => figure), this.parts.figure, this.stragglers.figure),
       element("p", { class: "help muted" }, "Drag across a chart to zoom in, double-click to zoom " +
         "back, click to mark an iteration; while the pointer is over a chart, the table has the " +
@@ -167,15 +166,8 @@ export class RunsView extends IterationView {
     if (this.drawnAtVersion !== this.version) {
       this.drawnAtVersion = this.version;
       const eyes = new Set(this.model.get("shown"));
-      const axes = axesOf(this.store, this.passing(), this.metric());
-      const kept = (run) => axes.every((axis) => {
-        const brush = this.brushes.get(axis.name);
-        const share = axis.share(run);
-        return !brush || (share !== null && share >= brush[0] - 0.02 && share <= brush[1] + 0.02);
-      });
       this.ordered = this.table.ordered(this.passing());
-      this.axes = axes;
-      this.drawnRuns = this.ordered.filter((run) => eyes.has(run.name) && kept(run));
+      this.drawnRuns = this.ordered.filter((run) => eyes.has(run.name));
       this.drawnSet = new Set(this.drawnRuns);
     }
     return this.drawnRuns;
@@ -205,14 +197,6 @@ export class RunsView extends IterationView {
 
   filterBy(text) {
     this.filtered = text;
-    this.changed();
-  }
-
-  /** Keep the runs that cross an axis between two shares of it; without an axis forget all. */
-  brush(axis, range = null) {
-    if (axis === null) this.brushes.clear();
-    else if (range) this.brushes.set(axis, range);
-    else this.brushes.delete(axis);
     this.changed();
   }
 
@@ -283,12 +267,7 @@ export class RunsView extends IterationView {
     const figures = this.model.get("_figures");
     this.parts.draw(figures, theme);
     this.stragglers.draw(figures, theme);
-    this.parallel.figure.hidden = this.axes.length < 2 || this.store.runs.length < 2;
-    const width = Math.max(320, this.parallel.picture.clientWidth || this.root.clientWidth - 34);
-    if (!this.parallel.figure.hidden) {
-      this.parallel.draw(this.passing().filter((run) => run.count), this.axes, this.brushes,
-        width, version);
-    }
+    this.slower.draw(this.model.get("_difference"));
     const selected = this.model.get("selected");
     this.looked.draw(this.store.byName.get(selected), this.model.get("_details")[selected],
       this.answering());
@@ -306,6 +285,7 @@ export class RunsView extends IterationView {
   remove() {
     super.remove();
     this.looked.forget();
+    this.slower.forget();
     for (const name of FOLLOWED) this.model.off(`change:${name}`, this.changed);
   }
 }

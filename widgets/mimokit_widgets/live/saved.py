@@ -1,7 +1,5 @@
 """What stays of a run when it is over: the monitor as a page and as a picture, without a kernel."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Mapping, Sequence
 from html import escape

@@ -6,8 +6,6 @@ Prints what goes on while it goes on. Leaves DIR/NAME.html, which needs neither 
 network, and DIR/NAME.ipynb. Exits 1 if a cell fails; the page then ends with the error.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Executes a notebook without a browser and reports its progress on a terminal."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

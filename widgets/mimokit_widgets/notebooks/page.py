@@ -1,7 +1,5 @@
 """An executed notebook as one HTML page that asks no other machine for anything."""
 
-from __future__ import annotations
-
 import base64
 import copy
 import re

@@ -1,7 +1,5 @@
 """What a person at a terminal sees while a notebook is executed."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 import time

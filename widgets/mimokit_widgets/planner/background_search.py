@@ -12,6 +12,7 @@ from mimokit.config import ConfigError, ExperimentConfig, PredictionConfig
 from mimokit_widgets.planner.limits import MOST_RANKS
 
 if TYPE_CHECKING:
+    from mimokit.architecture.modules import Model
     from mimokit.layout_search import SearchProgress, SearchResult
     from mimokit.prediction import Prediction
 
@@ -30,6 +31,7 @@ class SearchState:
         sentence: why it failed; empty otherwise.
         searched: the config whose model was searched, or None.
         telling: the found layouts whose runs would teach most about the user's cluster.
+        opens: the file whose model is planned, so that the best layout is taken; empty otherwise.
     """
 
     status: Status = "idle"
@@ -39,6 +41,7 @@ class SearchState:
     result: SearchResult | None = None
     searched: ExperimentConfig | None = None
     telling: tuple[Prediction, ...] = ()
+    opens: str = ""
 
     @property
     def goes_on(self) -> bool:
@@ -76,12 +79,20 @@ class BackgroundSearch:
         self._turn = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def start(self, config: ExperimentConfig, gpus: int, supposed: PredictionConfig) -> None:
-        """Begin to search the layouts of a config's model, unless a search goes on.
+    def start(
+        self,
+        model: ExperimentConfig | Model,
+        gpus: int,
+        supposed: PredictionConfig,
+        opens: str = "",
+    ) -> None:
+        """Begin to search the layouts of a model, unless a search goes on.
 
         Args:
-            config: with every data_parallel known.
+            model: a config with every data_parallel known; or the model that a file describes,
+                with a batch for so many GPUs.
             supposed: GPU, software and price.
+            opens: the name of that file.
         """
         if self.state.goes_on:
             return
@@ -94,7 +105,7 @@ class BackgroundSearch:
         self._become(SearchState("running"))
         self._thread = threading.Thread(
             target=self._run,
-            args=(config, gpus, supposed),
+            args=(model, gpus, supposed, opens),
             name="LayoutPlanner search",
             daemon=True,
         )
@@ -106,6 +117,10 @@ class BackgroundSearch:
             self._cancelled.set()
             self._change(status="cancelling")
 
+    def taken(self) -> None:
+        """Take note that the best layout stands in the planner."""
+        self._change(opens="")
+
     def refuse(self, sentence: str) -> None:
         """Say why no search begins; what the last one found stays."""
         self._change(status="failed", sentence=sentence)
@@ -115,9 +130,16 @@ class BackgroundSearch:
         if self._thread is not None:
             self._thread.join(seconds)
 
-    def _run(self, config: ExperimentConfig, gpus: int, supposed: PredictionConfig) -> None:
+    def _run(
+        self,
+        model: ExperimentConfig | Model,
+        gpus: int,
+        supposed: PredictionConfig,
+        opens: str = "",
+    ) -> None:
+        config = model if isinstance(model, ExperimentConfig) else None
         try:
-            result = self._search(config, gpus, supposed)
+            result = self._search(model, gpus, supposed)
             telling = result.telling()
         except ConfigError as error:
             self._become(SearchState("failed", sentence=" ".join(str(error).splitlines())))
@@ -125,20 +147,23 @@ class BackgroundSearch:
             what = (str(error).strip() or type(error).__name__).splitlines()[0]
             self._become(SearchState("failed", sentence=f"The search ended with an error: {what}"))
         else:
-            state = SearchState("done", 1.0, result.evaluated, "", result, config, telling)
+            state = SearchState("done", 1.0, result.evaluated, "", result, config, telling, opens)
             self._become(state)
 
     def _search(
-        self, config: ExperimentConfig, gpus: int, supposed: PredictionConfig
+        self, model: ExperimentConfig | Model, gpus: int, supposed: PredictionConfig
     ) -> SearchResult:
         # Nobody should wait for the search to be imported before it is asked for.
+        from mimokit.experiment.plan_of_model import workload_of_model
         from mimokit.layout_search import search
 
         # What was cut stands in the result; a thread has no cell to warn below.
         warnings.filterwarnings("ignore", module=__name__.replace(".", r"\."))
+        workload = None if isinstance(model, ExperimentConfig) else workload_of_model(gpus)
         return search(
-            config,
+            model,
             gpus=gpus,
+            workload=workload,
             gpu=supposed.chosen_gpu,
             software=supposed.software,
             price_per_gpu_hour=supposed.price_per_gpu_hour,

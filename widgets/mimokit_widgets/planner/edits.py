@@ -1,7 +1,5 @@
 """What one edit in the planner does to a draft; every function returns a new draft."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress

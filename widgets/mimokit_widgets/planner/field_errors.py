@@ -1,7 +1,5 @@
 """Problems as the planner shows them: next to which field, and with which button."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any

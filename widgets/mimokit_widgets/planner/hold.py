@@ -5,8 +5,6 @@ language module samples. DP gives first, then TP, CP and PP. Then the micro-batc
 so that a step is cut into as many and a pipeline idles as long, else their number.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The planner's input fields: label, and as tooltip the description of the config field."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Edits that mean more than one field: all modules alike, the next valid number."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

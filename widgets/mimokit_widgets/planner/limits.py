@@ -1,7 +1,5 @@
 """How much the planner takes on: above it a single edit would take longer than a blink."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import TypeGuard

@@ -9,11 +9,12 @@ from mimokit.axes import CONFIG_FIELDS, Axis
 from mimokit.config_files import load_preset
 from mimokit.config_files.concise import written_text
 from mimokit_widgets.planner import edits
-from mimokit_widgets.planner.code import as_python, as_torchrun
+from mimokit_widgets.planner.code import as_torchrun
 from mimokit_widgets.planner.draft import Draft
 from mimokit_widgets.planner.hold import GaveWay, Hold, is_traded
 from mimokit_widgets.planner.intent import set_sizes, standing_number, stepped
 from mimokit_widgets.planner.limits import MOST_MODULES
+from mimokit_widgets.planner.opened_model import asked_gpus
 from mimokit_widgets.planner.paths import (
     ALL_MODULES,
     PREDICTION,
@@ -163,7 +164,6 @@ def _copy(session: Session, message: Message) -> Reply:
         return None
     config, plan = session.valid.config, session.valid.plan
     texts: dict[str, Callable[[], str]] = {
-        "python": lambda: as_python(config),
         "torchrun": lambda: as_torchrun(config, plan, session.ranks_per_node, session.file),
         "yaml": lambda: written_text(config),
     }
@@ -214,15 +214,11 @@ def _search(session: Session, message: Message) -> None:
         session.search.refuse(f"{session.in_the_way()} {session.problems[0].sentence}")
         return
     assert session.valid is not None, "it has a config"
-    try:
-        gpus = int(session.search_gpus.replace(",", "") or session.valid.plan.world_size)
-    except ValueError:
-        session.search.refuse(
-            f"Search: GPUs is the text '{session.search_gpus[:24]}'; write a whole number, or "
-            "nothing for as many as the layout has."
-        )
-        return
-    session.search.start(config, gpus, session.supposed)
+    gpus = asked_gpus(session.search_gpus, session.valid.plan.world_size)
+    if isinstance(gpus, str):
+        session.search.refuse(gpus)
+    else:
+        session.search.start(config, gpus, session.supposed)
 
 
 def _take_found(session: Session, message: Message) -> None:

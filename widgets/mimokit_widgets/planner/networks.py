@@ -1,7 +1,5 @@
 """Published models as the networks of a config."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Any
 

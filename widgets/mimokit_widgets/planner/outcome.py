@@ -1,7 +1,5 @@
 """What follows from a draft: a config, its plan and its frames, or what is wrong."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Where a field is in the nested mapping of a config, and what it is called for short."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 

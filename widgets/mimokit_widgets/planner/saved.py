@@ -1,7 +1,5 @@
 """What a planner can be asked on a page without a kernel: its tabs, its ranks, its samples."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """What the planner shows, as data that a browser draws without deciding anything."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Collection, Mapping

@@ -20,6 +20,7 @@ from mimokit_widgets.planner.found import config_with
 from mimokit_widgets.planner.hold import GaveWay, Hold, Pin
 from mimokit_widgets.planner.limits import MOST_CHARACTERS, MOST_MODULES
 from mimokit_widgets.planner.messages import ACTIONS, Message, Reply
+from mimokit_widgets.planner.opened_model import asked_gpus, model_in, planned_words
 from mimokit_widgets.planner.outcome import (
     DraftOutcome,
     ValidLayout,
@@ -197,9 +198,11 @@ class Session:
             )
             return
         try:
+            if self._plans(text, name):
+                return
             content = parse_yaml(text, Path(name))
         except ConfigError as error:
-            self.say(str(error))
+            self.say(" ".join(str(error).splitlines()))
             return
         count = len(mapping_at(content, SIZES))
         if count > MOST_MODULES:
@@ -216,6 +219,32 @@ class Session:
         if content.get(SWEEP):
             self.say(f"File '{name}': it has a sweep; the planner shows the layout that it varies.")
         self.take(self.draft.with_content(canonical(content, Path(name).stem)))
+
+    def _plans(self, text: str, name: str) -> bool:
+        """Whether a text is a model's config.json, of which the best layout is now searched."""
+        model = model_in(text, name)
+        if model is None:
+            return False
+        self.tab = "search"
+        gpus = asked_gpus(self.search_gpus, self.valid.plan.world_size if self.valid else 8)
+        if self.search.state.goes_on:
+            self.say(f"File '{name}': a search goes on; cancel it, or wait for its end.")
+        elif isinstance(gpus, str):
+            self.search.refuse(gpus)
+        else:
+            self.search.start(model, gpus, self.supposed, opens=name)
+        return True
+
+    def take_opened(self) -> bool:
+        """Take the best layout of a model whose file was opened; whether one was found."""
+        state = self.search.state
+        if not state.opens or state.result is None:
+            return False
+        self.search.taken()
+        best, task = state.result.best.layout, state.result.task
+        self.load_layout(best, task)
+        self.notice = self.notice or " ".join(planned_words(state.opens, best.gpus, task))
+        return True
 
     def load_layout(
         self, layout: Layout, task: SearchTask, searched: ExperimentConfig | None = None

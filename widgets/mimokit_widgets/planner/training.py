@@ -1,7 +1,5 @@
 """How a layout is trained: precision, schedule, strategy and optimizer, as fields."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, get_args
 

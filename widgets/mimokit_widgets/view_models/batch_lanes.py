@@ -1,7 +1,5 @@
 """The micro-batch and who computes which part of it: what the batch split draws."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from mimokit.charts._palette import module_colors

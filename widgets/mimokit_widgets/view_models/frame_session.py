@@ -1,7 +1,5 @@
 """The state of a view of frame balance, without a browser: takes edits, keeps the last forecast."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

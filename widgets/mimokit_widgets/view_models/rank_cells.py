@@ -1,7 +1,5 @@
 """Every rank as a cell in its node: what the rank map draws."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """All that is known of one rank."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any

@@ -1,7 +1,5 @@
 """The way of one sample through the modules, forward and backward."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The ranks in the picture of a step, a column per module or stage, and what crosses as arrows."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The ticks of an optimizer step as small cells: where the stepper stands in the whole."""
 
-from __future__ import annotations
-
 from html import escape
 
 from mimokit.charts._palette import PHASE_COLORS, forward_color, module_colors

@@ -1,7 +1,5 @@
 """The picture of a step: the micro-batch, the ranks with their slices, and what crosses."""
 
-from __future__ import annotations
-
 from html import escape
 
 from mimokit.charts._palette import module_colors

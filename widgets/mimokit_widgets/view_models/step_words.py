@@ -1,7 +1,5 @@
 """The text next to the picture of a step, as HTML: heading, code, and checked messages."""
 
-from __future__ import annotations
-
 from html import escape
 
 from mimokit.experiment import Stepper, StepSnapshot

@@ -1,7 +1,5 @@
 """Pictures of tensors for the browser: cells as bytes, and what is said of them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

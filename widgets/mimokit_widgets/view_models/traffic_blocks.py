@@ -1,7 +1,5 @@
 """Who talks to whom, as a matrix of ranks, nodes or groups of nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

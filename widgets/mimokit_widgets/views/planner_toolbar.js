@@ -13,7 +13,7 @@ export class Toolbar {
     this.name = new Field(planner, { name: "Name of the layout", path: ["name"], text: true });
     this.undo = button("↶ Undo", ask({ type: "undo" }), { title: "Undo (Ctrl+Z)" });
     this.redo = button("↷ Redo", ask({ type: "redo" }), { title: "Redo (Ctrl+Shift+Z)" });
-    this.file = element("input", { type: "file", accept: ".yaml,.yml,.txt", hidden: true,
+    this.file = element("input", { type: "file", accept: ".yaml,.yml,.txt,.json", hidden: true,
       change: () => {
         if (this.file.files.length) planner.read(this.file.files[0]);
         this.file.value = "";
@@ -36,9 +36,9 @@ export class Toolbar {
     this.node = element("header", {},
       element("div", { class: "titles" }, this.name.node),
       element("div", { class: "buttons" }, this.undo, this.redo,
-        button("Open …", () => this.file.click()), this.file, this.presets,
+        button("Open …", () => this.file.click(), { title:
+          "A YAML config, or the config.json of a Hugging Face model, which is planned" }), this.file, this.presets,
         element("span", { class: "anchored" }, this.opener, this.saving),
-        button("Copy as Python", ask({ type: "copy", what: "python" })),
         button("Copy torchrun command", ask({ type: "copy", what: "torchrun" })), this.compare));
   }
 
