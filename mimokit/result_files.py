@@ -65,6 +65,7 @@ class FitFile(StrEnum):
     COMMUNICATION = "communication.csv"
     DRIFT = "drift.csv"
     PREDICTION = "prediction.json"
+    DIGESTS = "digests.json"
 
 
 FIT_COLUMNS: Mapping[FitFile, tuple[str, ...]] = {

@@ -4,6 +4,9 @@ import ctypes
 import os
 import resource
 import socket
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -153,4 +156,70 @@ def test_on_the_network_of_the_host_ranks_show_each_other_their_key(
         RankError, match=r"in the place of rank \d of a group does not have the key"
     ):
         host_cluster.run(new_group, 1)
+    assert host_cluster.run(new_group, -1) == [2, 2]
+
+
+def meet_late(told: str) -> None:
+    """Form a group whose ranks connect to each other once the file is there."""
+    import torch.distributed as dist
+
+    from mimokit.cluster.worker.signed_store import SignedStore
+
+    get = SignedStore.get
+
+    def late(store: SignedStore, name: str) -> bytes:
+        value = get(store, name)
+        while not Path(told).exists():
+            time.sleep(0.01)
+        return value
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SignedStore, "get", late)
+        dist.new_group()
+
+
+IMPOSTOR = """
+import encodings.idna, os, socket, sys, time
+ranks = int(sys.argv[1])
+def listening():
+    rows = [row.split() for row in open("/proc/net/tcp").read().splitlines()[1:]]
+    return {int(row[1].split(":")[1], 16) for row in rows if row[3] == "0A"}
+before, held, taken = listening(), [], set()
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+print("ready", flush=True)
+while len(taken) < ranks:
+    for port in listening() - before - taken:
+        taken.add(port)
+        for number in range(4):
+            held.append(socket.create_connection(("127.0.0.1", port)))
+            held[-1].send(number.to_bytes(8, "little"))
+time.sleep(0.5)
+print("there", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="Only an administrator can act as another user.")
+def test_another_user_who_takes_the_place_of_a_rank_and_is_silent_is_named_in_seconds(
+    host_cluster: EngineCluster, tmp_path: Path
+) -> None:
+    """Before each rank connects to the other, user `nobody` has connected to both."""
+    host_cluster.run(new_group, -1)
+    told = tmp_path / "there"
+    with subprocess.Popen(
+        [sys.executable, "-c", IMPOSTOR, "2"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as impostor:  # fmt: skip
+        assert impostor.stdout is not None
+        assert impostor.stdout.readline() == "ready\n"
+        run = host_cluster.submit(meet_late, str(told))
+        assert impostor.stdout.readline() == "there\n"
+        told.touch()
+        began = time.monotonic()
+        with pytest.raises(
+            RankError, match="another user of this machine is connected to ranks: nobody"
+        ):
+            run.result(60.0)
+        print("NAMED", time.monotonic() - began)
+        impostor.communicate("")
     assert host_cluster.run(new_group, -1) == [2, 2]

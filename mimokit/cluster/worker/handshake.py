@@ -2,21 +2,28 @@
 
 gloo takes the first connection to the port of a rank for that of the rank that it expects. Where
 other processes reach such ports, each pair of a new group answers a question of the other with the
-key: a process that took the place of a rank cannot. No rank connects to the rank it displaced.
+key: a process that took the place of a rank cannot. No rank connects to the rank it displaced, so
+such a process need not answer: a rank that waits looks who is connected to it.
 """
 
+import contextlib
 import functools
 import hmac
 import secrets
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 import torch.distributed.distributed_c10d as c10d
 
-from mimokit.cluster.worker.interference import interference
+from mimokit.cluster.worker.interference import interference, strangers_here
 
 SIZE = 32
 """Bytes of a question, and of its answer."""
+PATIENCE, AGAIN = 5.0, 1.0
+"""Seconds for which a rank waits for the others of a new group before it looks who is connected to
+it, and between two looks. Ranks that are late, on a busy machine, have the time that gloo gives."""
 
 
 class ForeignRankError(RuntimeError):
@@ -28,13 +35,17 @@ class Handshake:
 
     def __init__(self) -> None:
         self.key: bytes | None = None
+        self.break_off: Callable[[], None] = int  # any thread may call it
         make = c10d._new_process_group_helper
 
         @functools.wraps(make)
         def made(*arguments: Any, **keywords: Any) -> Any:
-            group, store = make(*arguments, **keywords)
-            if self.key is not None and group is not c10d.GroupMember.NON_GROUP_MEMBER:
-                shake_hands(group, self.key)
+            if self.key is None:
+                return make(*arguments, **keywords)
+            with watched(self.break_off):
+                group, store = make(*arguments, **keywords)
+                if group is not c10d.GroupMember.NON_GROUP_MEMBER:
+                    shake_hands(group, self.key)
             return group, store
 
         c10d._new_process_group_helper = made
@@ -46,24 +57,55 @@ def handshake() -> Handshake:
     return Handshake()
 
 
+@contextlib.contextmanager
+def watched(break_off: Callable[[], None]) -> Iterator[None]:
+    """While a group is formed, break off once ranks wait and another user is connected to this one.
+
+    Raises:
+        ForeignRankError: that was so, or a connection broke and the system says who interferes.
+    """
+    formed, found = threading.Event(), list[str]()
+
+    def look() -> None:
+        seconds = PATIENCE
+        while not formed.wait(seconds):
+            if cause := strangers_here():
+                found.append(cause)
+                return break_off()
+            seconds = AGAIN
+
+    watcher = threading.Thread(target=look, daemon=True)
+    watcher.start()
+    broken: RuntimeError | None = None
+    try:
+        yield
+    except ForeignRankError:
+        raise
+    except RuntimeError as error:
+        broken = error
+    finally:
+        formed.set()
+        watcher.join()
+    cause = found[0] if found else interference() if broken else None
+    if cause is not None:
+        raise ForeignRankError(f"a group cannot be formed: {cause}") from broken
+    if broken is not None:
+        raise broken
+
+
 def shake_hands(group: Any, key: bytes) -> None:
     """Ask every other member of a group for its key, and answer. Collective over the group.
 
     Raises:
-        ForeignRankError: one has another key, or broke off and others are connected to this rank.
+        ForeignRankError: one has another key.
     """
     backend = _gloo(group)
     if backend is None or group.size() < 2:
         return
     rank, size = group.rank(), group.size()
     asked = [secrets.token_bytes(SIZE) for _ in range(size)]
-    try:
-        questions = _exchanged(backend, asked)
-        answers = _exchanged(backend, [_answer(key, rank, to, questions[to]) for to in range(size)])
-    except RuntimeError as error:
-        if (cause := interference()) is not None:
-            raise ForeignRankError(f"a group cannot be formed: {cause}") from error
-        raise
+    questions = _exchanged(backend, asked)
+    answers = _exchanged(backend, [_answer(key, rank, to, questions[to]) for to in range(size)])
     for member, answer in enumerate(answers):
         right = _answer(key, member, rank, asked[member])
         if not hmac.compare_digest(answer, right):

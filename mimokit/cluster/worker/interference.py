@@ -1,10 +1,12 @@
 """Why a rank reaches no other process: other users of this machine, or its own network."""
 
+import contextlib
 import errno
 import os
 import pwd
 import resource
 import socket
+import stat
 import sys
 from collections import Counter
 from collections.abc import Iterable
@@ -27,6 +29,8 @@ class Connection(NamedTuple):
     there: str
     state: str
     user: int
+    inode: int = 0
+    """Of the socket; 0 of an end that no process has."""
 
 
 def interference() -> str | None:
@@ -68,8 +72,8 @@ def connections() -> list[Connection]:
         except OSError:
             continue
         for line in lines:
-            _, here, there, state, _, _, _, user, *_ = line.split()
-            rows.append(Connection(here, there, state, int(user)))
+            _, here, there, state, _, _, _, user, _, inode, *_ = line.split()
+            rows.append(Connection(here, there, state, int(user), int(inode)))
     return rows
 
 
@@ -78,12 +82,33 @@ def strangers(rows: Iterable[Connection]) -> str | None:
     rows = [row for row in rows if row.state != _CLOSED]
     own, ends = os.geteuid(), {(row.here, row.there) for row in rows}
     ports = {_port(row.here) for row in rows if row.state == _LISTENS and row.user == own}
-    # The kernel says 0 of an end that no process has accepted yet, or has any more.
-    users = Counter(
-        row.user
-        for row in rows
-        if _port(row.there) in ports and (row.there, row.here) in ends and row.user not in (own, 0)
+    return _named(
+        row.user for row in rows if _port(row.there) in ports and (row.there, row.here) in ends
     )
+
+
+def strangers_here() -> str | None:
+    """Name the other users who have connected to this very process; None if there are none."""
+    rows, sockets = connections(), _sockets()
+    own = [row for row in rows if row.inode in sockets]
+    ports = {_port(row.here) for row in own if row.state == _LISTENS}
+    ends = {(row.there, row.here) for row in own if _port(row.here) in ports}
+    return _named(row.user for row in rows if (row.here, row.there) in ends)
+
+
+def _sockets() -> set[int]:
+    found = set[int]()
+    for descriptor in Path("/proc/self/fd").glob("*"):
+        with contextlib.suppress(OSError):  # closed meanwhile
+            facts = descriptor.stat()
+            if stat.S_ISSOCK(facts.st_mode):
+                found.add(facts.st_ino)
+    return found
+
+
+def _named(owners: Iterable[int]) -> str | None:
+    # The kernel says 0 of an end that no process has accepted yet, or has any more.
+    users = Counter(user for user in owners if user not in (os.geteuid(), 0))
     if not users:
         return None
     who = [f"{_name(user)} ({counted(number, 'connection')})" for user, number in users.items()]

@@ -100,7 +100,7 @@ class Membership:
             from mimokit.cluster.worker.handshake import handshake
 
             self._handshake = handshake()
-            self._handshake.key = spec.key
+            self._handshake.key, self._handshake.break_off = spec.key, self.break_off
         # torch records 2,000 collectives with their tracebacks, in case one hangs: 3 MB per rank.
         os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "0")
         device = None

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import csv
 import math
+import os
+import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
-from csv import DictReader
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel
+from xxhash import xxh3_64
 
+from mimokit.config.errors import ConfigError, Problem
+from mimokit.config.text_file import open_regular, read_json
 from mimokit.experiment.results import AppendedTable
 from mimokit.extras.strategies.exchanges import StrategyPlan
 from mimokit.extras.strategies.fits.records import (
@@ -31,12 +38,14 @@ from mimokit.extras.strategies.network import (
     strategy_timeline,
 )
 from mimokit.extras.strategies.nodes.communicate import NOT_EMULATED
+from mimokit.planning.digests import digest_text, is_as_sealed, sealed
 from mimokit.result_files import (
     BY_STRATEGY,
     FIT_COLUMNS,
     MEASURED_SECONDS,
     PREDICTED_SECONDS,
     FitFile,
+    write_json,
     write_table,
 )
 
@@ -44,6 +53,8 @@ Row: TypeAlias = dict[str, Any]
 Place: TypeAlias = tuple[int, int, int]
 """(step, purpose in the order of a step, node)."""
 
+SEALED_EVERY = 1.0
+"""Seconds between two digests of the tables: a client that is killed leaves later rows without."""
 _MESSAGE = ("step", "node", "purpose")
 
 
@@ -64,6 +75,8 @@ class FitTables:
         self._files: dict[FitFile, AppendedTable] = {}
         self._written_before: set[Place] = set()
         self._counts: dict[Place, int] = defaultdict(int)
+        self._written: dict[FitFile, _Rows] = {}
+        self._sealed_at = -math.inf
         self._heard: list[Callable[[FitFile, Row], None]] = []
 
     def on_row(self, callback: Callable[[FitFile, Row], None]) -> None:
@@ -106,20 +119,33 @@ class FitTables:
         if self.begun is None and any((self._directory / file).exists() for file in FIT_COLUMNS):
             return  # The nodes refused to go on: the tables are those of the earlier run.
         for file, names in FIT_COLUMNS.items():
-            rows = self.rows(file)
-            if rows or file is not FitFile.DRIFT:
-                write_table(self._directory / file, rows, names)
+            if self._rows[file] or file is not FitFile.DRIFT:
+                self._replace(file, names)
+        self._seal(ended=True)
+
+    def _replace(self, file: FitFile, names: Sequence[str]) -> None:
+        write_table(self._directory / file, self.rows(file), names)
+        self._written[file] = _Rows(self.rows(file))
+
+    def _seal(self, *, ended: bool = False) -> None:
+        """Write how many rows of each table there are, and their digest."""
+        tables = {file: [rows.count, rows.digest()] for file, rows in self._written.items()}
+        content = {"ended": ended, "tables": tables}
+        write_json(self._directory / FitFile.DIGESTS, sealed(content))
+        self._sealed_at = time.monotonic()
 
     def _begin(self, record: Begun) -> None:
         if self.begun is not None:
             return
         self.begun = record
+        (self._directory / FitFile.DIGESTS).unlink(missing_ok=True)  # rows are taken away
         for file, names in FIT_COLUMNS.items():
             path = self._directory / file
             for row in _rows_until(path, record.first_step):
                 self._keep(file, row)
+            self._written[file] = _Rows()
             if path.exists():
-                write_table(path, self.rows(file), names)
+                self._replace(file, names)
             self._files[file] = AppendedTable(path, names)
 
     def _keep(self, file: FitFile, row: Row) -> None:
@@ -164,6 +190,70 @@ class FitTables:
             for callback in self._heard:
                 callback(file, row)
         self._files[file].append(new.values())
+        self._written[file].add(new.values())
+        if time.monotonic() > self._sealed_at + SEALED_EVERY:
+            self._seal()
+
+
+class _Rows:
+    """The digest of rows, whichever columns are empty in them."""
+
+    def __init__(self, rows: Iterable[Row] = ()) -> None:
+        self.count, self._digest = 0, xxh3_64()
+        self.add(rows)
+
+    def add(self, rows: Iterable[Row]) -> None:
+        for row in rows:
+            self.count += 1
+            cells = sorted((name, str(value)) for name, value in row.items() if value != "")
+            self._digest.update(repr(cells).encode())
+
+    def digest(self) -> str:
+        return digest_text(self._digest)
+
+
+def check_tables(directory: Path) -> None:
+    """Check the tables of a fit that is to go on.
+
+    Raises:
+        ConfigError: one is no such table, or has other rows than its fit has written.
+    """
+    try:
+        seals = _seals(directory / FitFile.DIGESTS)
+    except (OSError, ValueError) as error:
+        raise _no_table(directory / FitFile.DIGESTS, f"cannot be read ({error})") from None
+    for file in FIT_COLUMNS:
+        path, seal = directory / file, seals.tables.get(file)
+        if not os.path.lexists(path) and (seal is None or not seal[0]):
+            continue
+        try:
+            _rows_until(path, math.inf)
+            # A client that was killed has written rows after the last digest.
+            rows = _Rows(islice(_cells(path), None if seals.ended or seal is None else seal[0]))
+        except (OSError, ValueError, LookupError, TypeError, csv.Error) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise _no_table(path, f"is no table of a fit ({reason})") from None
+        if seal not in (None, (rows.count, rows.digest())):
+            why = f"has other rows than the fit has written; delete {FitFile.DIGESTS} to go on"
+            raise _no_table(path, f"{why} with these, or put the right ones back")
+
+
+class _Seals(BaseModel):
+    ended: bool = False
+    tables: dict[FitFile, tuple[int, str]] = {}
+
+
+def _seals(path: Path) -> _Seals:
+    if not os.path.lexists(path):  # of an earlier version
+        return _Seals()
+    content = read_json(path)
+    if not isinstance(content, dict) or not is_as_sealed(content):
+        raise ValueError("it has other content than was written")
+    return _Seals.model_validate(content)
+
+
+def _no_table(path: Path, why: str) -> ConfigError:
+    return ConfigError([Problem("fit", "resume", True, f"fit: resume is True, but {path} {why}.")])
 
 
 def _train_row(group: list[NodeStep], examples_before: int) -> Row:
@@ -204,15 +294,18 @@ def _place(row: Row) -> Place:
     return row["step"], purposes.index(row["purpose"]), row["node"]
 
 
-def _rows_until(path: Path, step: int) -> list[Row]:
+def _rows_until(path: Path, step: float) -> list[Row]:
     if step == 0 or not path.exists():
         return []
-    with path.open(newline="", encoding="utf-8") as stream:
-        rows = [
-            {name: _number(value) for name, value in row.items() if value != ""}
-            for row in DictReader(stream)
-        ]
+    rows = [
+        {name: _number(value) for name, value in row.items() if value != ""} for row in _cells(path)
+    ]
     return [row for row in rows if row["step"] <= step]
+
+
+def _cells(path: Path) -> Iterator[dict[str, str]]:
+    with open_regular(path, newline="", encoding="utf-8") as stream:
+        yield from csv.DictReader(stream)
 
 
 def _number(text: str) -> Any:

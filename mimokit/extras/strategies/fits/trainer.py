@@ -40,6 +40,7 @@ from mimokit.extras.strategies.fits.job import FitJob, Source
 from mimokit.extras.strategies.fits.node import fit_node
 from mimokit.extras.strategies.fits.records import MODEL, Begun
 from mimokit.extras.strategies.fits.run import FitDescription, FitLayout, FitRun, FitSetting
+from mimokit.extras.strategies.fits.tables import check_tables
 from mimokit.extras.strategies.nodes.strategy import Strategy
 from mimokit.progress import shown
 from mimokit.result_files import FitFile, write_json
@@ -219,6 +220,8 @@ def _folder(arguments: FitArguments, strategy: Strategy) -> tuple[Folder, str]:
             "with it by resume=True."
         )
         raise ConfigError([Problem("fit", "run_name", name, sentence)])
+    if arguments.resume:
+        check_tables(logs / name)
     return Folder.claim(logs / name), name
 
 

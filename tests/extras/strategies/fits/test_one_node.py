@@ -6,6 +6,7 @@ import os
 import sys
 import time
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -31,12 +32,14 @@ from mimokit.engine.strategies import (
     StreamingDiLoCoStrategy,
 )
 from mimokit.experiment import Trainer
+from mimokit.extras.strategies.fits import tables
 from mimokit.extras.strategies.fits.forward import largest_that_fits
 from mimokit.extras.strategies.fits.job import FitError
 from mimokit.extras.strategies.fits.records import Begun, NodeStep, Validation
 from mimokit.extras.strategies.fits.run import RowsToLoggers
 from mimokit.extras.strategies.fits.tables import FitTables
 from mimokit.extras.strategies.network import Network
+from mimokit.result_files import FitFile
 from mimokit_widgets import LiveMonitor
 from tests import seams
 from tests.extras.strategies.fits.in_process import OneNode
@@ -352,6 +355,75 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
     path.write_bytes(content)
     with pytest.raises(FitError, match=r"node 0: checkpoint .* cannot be read: "):
         trainer(OneNode(), Linear).fit(resume=True, **options)
+
+
+def edit(text: str) -> str:
+    return text.replace("\n2,16,", "\n2,17,")
+
+
+def without_a_row(text: str) -> str:
+    lines = text.splitlines(keepends=True)
+    return "".join([*lines[:2], *lines[3:]])
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "why"),
+    [
+        (FitFile.TRAIN, edit, "has other rows than the fit has written; delete digests.json"),
+        (FitFile.TRAIN, without_a_row, "has other rows than the fit has written"),
+        (FitFile.TRAIN, lambda text: text + "2,16,1.0,1.0,0.1\n", "has other rows"),
+        (FitFile.VALIDATION, lambda text: "", "has other rows than the fit has written"),
+        (FitFile.TRAIN, lambda text: text + "x,1\n", "is no table of a fit"),
+        (FitFile.TRAIN, lambda text: "loss\n1\n", "is no table of a fit"),
+        (
+            FitFile.DIGESTS,
+            lambda text: text.replace("4", "5"),
+            "cannot be read .it has other content than was written",
+        ),
+        (
+            FitFile.DIGESTS,
+            lambda text: "[]",
+            "cannot be read .it has other content than was written",
+        ),
+    ],
+)
+def test_damaged_tables_are_refused_before_a_fit_goes_on(
+    tmp_path: Path, file: FitFile, change: Callable[[str], str], why: str
+) -> None:
+    options: dict[str, Any] = {"batch_size": 8, "val_size": 20, "run_name": "mine",
+                               "strategy": simple(), **places(tmp_path)}  # fmt: skip
+    trainer(OneNode(), Linear).fit(max_steps=4, checkpoint_interval=2, **options)
+    folder = tmp_path / "logs" / "mine"
+    path = folder / file
+    right = path.read_text()
+    path.write_text(change(right))
+    before = {each: each.read_bytes() for each in folder.iterdir() if each.is_file()}
+    with pytest.raises(ConfigError, match=f"fit: resume is True, but .*{file} .*{why}"):
+        trainer(OneNode(), Linear).fit(max_steps=6, resume=True, **options)
+    assert {each: each.read_bytes() for each in folder.iterdir() if each.is_file()} == before
+    path.write_text(right)
+    trainer(OneNode(), Linear).fit(max_steps=6, resume=True, **options)
+    assert pd.read_csv(folder / FitFile.TRAIN)["step"].tolist() == [1, 2, 3, 4, 5, 6]
+
+
+def test_tables_of_a_killed_client_have_a_digest_of_what_it_wrote_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that follow are cut off where they are behind the checkpoint."""
+    options: dict[str, Any] = {"batch_size": 8, "val_size": 20, "run_name": "mine",
+                               "strategy": simple(), **places(tmp_path)}  # fmt: skip
+    with monkeypatch.context() as patch:
+        patch.setattr(FitTables, "write", lambda self, further: None)
+        patch.setattr(tables, "SEALED_EVERY", 0.0)
+        trainer(OneNode(), Linear).fit(max_steps=4, checkpoint_interval=2, **options)
+    table = tmp_path / "logs" / "mine" / FitFile.TRAIN
+    right = table.read_text()
+    table.write_text(edit(right))
+    with pytest.raises(ConfigError, match="has other rows than the fit has written"):
+        trainer(OneNode(), Linear).fit(max_steps=6, resume=True, **options)
+    table.write_text(right + "5,40,9.0,9.0,0.5\n")
+    trainer(OneNode(), Linear).fit(max_steps=6, resume=True, **options)
+    assert 9.0 not in pd.read_csv(table)["train_loss"].tolist()
 
 
 def test_resuming_without_a_checkpoint_leaves_the_tables(tmp_path: Path) -> None:
