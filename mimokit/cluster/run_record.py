@@ -2,8 +2,9 @@
 
     runs/<run id>/run.json                  function, engine of each rank, a note of the client
     runs/<run id>/rank_00003.samples        batches: length in 8 bytes, compressed pickle
-    runs/<run id>/rank_00003.outcome        a pickle, whole or not there
+    runs/<run id>/rank_00003.outcome        a compressed pickle, whole or not there
 
+What zlib compresses has a checksum (Adler-32).
 Only the owner of the cluster enters that folder, who may run anything on its engines anyway.
 The last run of a cluster is kept.
 """
@@ -21,6 +22,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from mimokit.cluster.errors import ClusterError
 
 if TYPE_CHECKING:
     from mimokit.cluster.worker.task import RankOutcome
@@ -82,7 +85,7 @@ class RankRecorder:
     def close(self, outcome: object) -> None:
         """Write how the run ended on this rank, also if samples are missing."""
         self._broken = False
-        self._try(lambda: _replace(self._outcome, pickle.dumps(outcome)))
+        self._try(lambda: _replace(self._outcome, zlib.compress(pickle.dumps(outcome), 1)))
 
     def _try(self, write: Any) -> None:
         if not self._broken:
@@ -104,7 +107,11 @@ class RecordReader:
         self._over: set[int] = set()
 
     def read(self) -> Iterator[tuple[int, list[bytes] | RankOutcome]]:
-        """Yield (rank, samples) of all that is recorded by now, then (rank, outcome)."""
+        """Yield (rank, samples) of all that is recorded by now, then (rank, outcome).
+
+        Raises:
+            ClusterError: a file has other bytes than its rank has written.
+        """
         with contextlib.suppress(OSError):
             os.listdir(self._folder)  # NFS then looks for files that were not there before
         # Looked for first: what was sent before it is in the file then.
@@ -115,13 +122,13 @@ class RecordReader:
             if rank not in self._over:
                 self._over.add(rank)
                 with contextlib.suppress(OSError):
-                    yield rank, pickle.loads(self._files[rank][1].read_bytes())
+                    yield rank, _unpacked(self._files[rank][1], self._files[rank][1].read_bytes())
 
     def _next(self) -> tuple[int, list[bytes]] | None:
         for rank in sorted(self._told, key=self._told.__getitem__):
             with contextlib.suppress(OSError), self._files[rank][0].open("rb") as file:
                 file.seek(self._places[rank])
-                batch = _next(file)
+                batch = _next(file, self._files[rank][0])
                 if batch is not None:
                     self._places[rank] = file.tell()
                     self._told[rank] += len(batch)
@@ -133,12 +140,19 @@ def _files(folder: Path, rank: int) -> tuple[Path, Path]:
     return folder / f"rank_{rank:05d}.samples", folder / f"rank_{rank:05d}.outcome"
 
 
-def _next(file: Any) -> list[bytes] | None:
+def _unpacked(file: Path, packed: bytes) -> Any:
+    try:
+        return pickle.loads(zlib.decompress(packed))
+    except zlib.error as error:
+        raise ClusterError(f"{file} has other bytes than its rank has written ({error})") from None
+
+
+def _next(file: Any, path: Path) -> list[bytes] | None:
     length = int.from_bytes(head := file.read(_LENGTH_BYTES), "big")
     packed = file.read(length)
     if len(head) < _LENGTH_BYTES or len(packed) < length:
         return None
-    batch: list[bytes] = pickle.loads(zlib.decompress(packed))
+    batch: list[bytes] = _unpacked(path, packed)
     return batch
 
 

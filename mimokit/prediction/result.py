@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from mimokit.config.errors import ConfigError, Problem
-from mimokit.config.runtime import PRECISION_OF_RUNS
+from mimokit.config.runtime import PRECISION_OF_RUNS, RUNNABLE_PRECISIONS, TF32
 from mimokit.prediction.explanation import StepExplanation
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.memory import MemoryLine
@@ -115,9 +115,10 @@ class Prediction:
             text += f" with {' and '.join(parts)}"
         if self.precision == PRECISION_OF_RUNS and not lacking:
             return text
+        if self.precision not in (TF32, *RUNNABLE_PRECISIONS):
+            return f"{text}; `mimokit run` does not train in {self.precision}"
         without = f" without {' and '.join(lacking)}" if lacking else ""
-        runs = f"`mimokit run` trains in {PRECISION_OF_RUNS}{without}"
-        return f"{text}; {runs} unless the config says otherwise"
+        return f"{text}; a config that does not say so trains in {PRECISION_OF_RUNS}{without}"
 
     def exchange_text(self) -> str:
         """Return a sentence about the exchanges between replicas; empty if there are none."""

@@ -27,7 +27,7 @@ from mimokit.config.rules.pair_rules import (
     PairRule,
     broken_pair_rules,
 )
-from mimokit.config.runtime import DeploymentMode
+from mimokit.config.runtime import BLOCK_SCALED, RUNNABLE_PRECISIONS, TF32, DeploymentMode
 from mimokit.prediction.hardware import Hardware
 from mimokit.prediction.layout import Layout, connected
 from mimokit.prediction.step_time import Software
@@ -46,9 +46,17 @@ APART = (
 
 
 def check_precision(hardware: Hardware, workload: Workload) -> None:
-    """Refuse a precision that the hardware has not."""
-    if workload.precision not in hardware.precisions:
-        raise unknown_name("Precision", workload.precision, hardware.precisions)
+    """Refuse a precision that the hardware does not have."""
+    precision, known = workload.precision, hardware.precisions
+    if precision in known:
+        return
+    if precision not in (TF32, *RUNNABLE_PRECISIONS, *BLOCK_SCALED):
+        raise unknown_name("Precision", precision, known)
+    sentence = (
+        f"Precision '{precision}': {hardware.name} does not multiply in it; choose "
+        f"{', '.join(known)}, or another GPU."
+    )
+    raise ConfigError([Problem("precision", "name", precision, sentence)])
 
 
 def check_links(hardware: Hardware, ranks: int) -> None:

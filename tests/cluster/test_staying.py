@@ -102,6 +102,18 @@ def test_a_record_is_read_to_its_last_whole_batch(
     assert [*reader.read(), *reader.read()] == [(0, "ended")]
 
 
+@pytest.mark.parametrize("file", ["rank_00000.samples", "rank_00000.outcome"])
+def test_a_damaged_record_is_refused(tmp_path: Path, file: str) -> None:
+    recorder = RankRecorder(str(tmp_path), 0)
+    recorder.add([b"a", b"b"])
+    recorder.close("ended")
+    content = bytearray((tmp_path / file).read_bytes())
+    content[-1] ^= 1
+    (tmp_path / file).write_bytes(content)
+    with pytest.raises(ClusterError, match=f"{file} has other bytes than its rank has written"):
+        list(RecordReader(tmp_path, (0,)).read())
+
+
 def test_ranks_are_told_evenly(tmp_path: Path) -> None:
     """A reader that puts ranks together holds no more than they are apart."""
     for rank, together in ((0, 5), (1, 2)):

@@ -32,6 +32,7 @@ from mimokit.planning.checkpoints import (
     layout_json,
     read_checkpoint,
 )
+from mimokit.planning.digests import sealed
 from mimokit.prediction.hardware import load_hardware
 from tests.analysis.planted_runs import Planted, write_run
 from tests.fuzzing.further_readers import FURTHER
@@ -180,7 +181,9 @@ def _sweep(random: Random, folder: Path) -> None:
         "config": config, "seconds": 1.0, "error": None,
     }  # fmt: skip
     content = {"started": "2026-11-23T12:00:00+00:00", "written": "x", "experiments": [entry] * 2}
-    _write(folder / "sweep.json", as_json(changed_tree(random, content)))
+    changed = changed_tree(random, content)
+    right = isinstance(changed, dict) and random.random() < 0.5
+    _write(folder / "sweep.json", as_json(sealed(changed) if right else changed))
     read_sweep(folder)
 
 

@@ -237,7 +237,12 @@ def test_no_gpus(gpus: Any) -> None:
         ({"hardware": "h10"}, "did you mean h100"),
         ({"model": "llava-1.5"}, "did you mean llava-1.5-7b"),
         ({"objective": "speed"}, "Objective 'speed': it does not exist"),
-        ({"workload": Workload(2048, 16, precision="fp3")}, "Precision 'fp3'"),
+        ({"workload": Workload(2048, 16, precision="fp3")}, "Precision 'fp3': it does not exist"),
+        (
+            {"workload": Workload(2048, 16, precision="mxfp8")},
+            "Precision 'mxfp8': NVIDIA H100 SXM 80GB does not multiply in it; choose fp32, tf32, "
+            "bf16, fp16, fp8, or another GPU",
+        ),
     ],
 )
 def test_unknown_names(options: dict[str, Any], sentence: str) -> None:

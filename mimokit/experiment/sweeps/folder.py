@@ -31,11 +31,13 @@ from mimokit.experiment.results.folder import (
 from mimokit.experiment.results.info import Status, error_record
 from mimokit.experiment.sweeps.experiments import Experiment
 from mimokit.experiment.sweeps.records import ExperimentRecord
+from mimokit.planning.digests import is_as_sealed, sealed
 from mimokit.result_files import (
     EXPERIMENT_COLUMN,
     RunFile,
     SweepFile,
     whole_file,
+    without_secrets_in,
     write_json,
 )
 from mimokit.samples import STEP_COLUMNS
@@ -89,7 +91,7 @@ class SweepFolder:
         sentence = (
             f"Folder {str(self.path)!r}: the results of experiment {experiment.name!r} would go to "
             f"{shown(directory)}, and {reason}; move the results into a folder "
-            f"{experiment.name!r} there, and write that into {SweepFile.SWEEP}."
+            f"{experiment.name!r} there, and write that into {SweepFile.SWEEP} without its digest."
         )
         return ConfigError([Problem("folder", "directory", directory, sentence)])
 
@@ -99,7 +101,7 @@ class SweepFolder:
         by_name = {record.name: record for record in records}
         entries = [_entry(experiment, by_name[experiment.name], self.path) for experiment in chosen]
         content = {"started": self._started, "written": _now(), "experiments": entries}
-        write_json(self.path / SweepFile.SWEEP, content)
+        write_json(self.path / SweepFile.SWEEP, sealed(without_secrets_in(content)))
 
     def write_refusal(self, directory: Path, error: Exception) -> None:
         """Write error.json of an experiment that did not begin; may raise ConfigError."""
@@ -151,6 +153,9 @@ def read_sweep(root: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         content = read_json(Path(root) / SweepFile.SWEEP)
         _Sweep.model_validate(content)
+        if not is_as_sealed(content):
+            reason = "it has other content than was written; remove its digest if that was you"
+            raise ValueError(reason)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"

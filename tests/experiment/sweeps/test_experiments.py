@@ -232,6 +232,7 @@ def test_a_tampered_sweep_leads_nowhere_else(tmp_path: Path) -> None:
     prepared.folder.release()
     root, file = prepared.folder.path, prepared.folder.path / SweepFile.SWEEP
     content = json.loads(file.read_text())
+    del content["digest"]
     (entry,) = content["experiments"]
     (root / "link").symlink_to(outside)
     for directory in (str(outside), "../outside", "link", "link/inside"):
@@ -242,6 +243,28 @@ def test_a_tampered_sweep_leads_nowhere_else(tmp_path: Path) -> None:
             prepare_sweep(choose(find(None, root), 2), resume=root)
     assert (outside / RunFile.METRICS).read_text() == "precious"
     assert [path.name for path in outside.iterdir()] == [RunFile.METRICS]
+
+
+def test_a_sweep_with_another_number_is_not_resumed_unless_somebody_says_so(
+    tmp_path: Path,
+) -> None:
+    prepared = prepare_sweep(
+        choose(collect(digits_config((1, 2), (2, 1))), 2), results_dir=tmp_path
+    )
+    prepared.folder.release()
+    file = prepared.folder.path / SweepFile.SWEEP
+    content = json.loads(file.read_text())
+    content["experiments"][0]["config"]["runtime"]["learning_rate"] = 0.25
+    file.write_text(json.dumps(content))
+    before = sorted(prepared.folder.path.rglob("*"))
+    with pytest.raises(ConfigError, match="other content than was written; remove its digest if"):
+        find(None, prepared.folder.path)
+    assert sorted(prepared.folder.path.rglob("*")) == before
+    del content["digest"]
+    file.write_text(json.dumps(content))
+    (experiment,) = find(None, prepared.folder.path)
+    assert experiment.config is not None
+    assert experiment.config.runtime.learning_rate == 0.25
 
 
 def test_the_folder_that_a_config_names_is_used_again(
