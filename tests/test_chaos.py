@@ -55,3 +55,19 @@ def test_a_broken_promise_is_found(
         return
     with pytest.raises(AssertionError, match=broken):
         chaos.trained(of, Fault("kill", 1, 3))
+
+
+def test_dropped_packets_are_read_as_tc_tells_them() -> None:
+    told = "qdisc tbf 8001: root rate 200Mbit\n Sent 12 bytes 3 pkt (dropped 21, overlimits 0)"
+    assert chaos.dropped(told) == 21
+
+
+def test_packets_that_cannot_be_dropped_are_not_said_to_be(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    refused = SimpleNamespace(returncode=2, stderr="Specified qdisc kind is unknown.\n")
+    monkeypatch.setattr(chaos.subprocess, "run", lambda *arguments, **options: refused)
+    monkeypatch.setattr(chaos, "NOT_MEASURED", [])
+    of: Any = Chaos(SimpleNamespace(pids=[1, 2]), tmp_path, [])  # type: ignore[arg-type]
+    chaos.FAULTS["lost packets"](of, Fault("lost packets", 1, 3))()
+    assert chaos.NOT_MEASURED == ["Specified qdisc kind is unknown."]
