@@ -35,7 +35,7 @@ class Handshake:
 
     def __init__(self) -> None:
         self.key: bytes | None = None
-        self.break_off: Callable[[], None] = int  # any thread may call it
+        self.break_off: Callable[[], object] = int  # any thread may call it
         make = c10d._new_process_group_helper
 
         @functools.wraps(make)
@@ -58,7 +58,7 @@ def handshake() -> Handshake:
 
 
 @contextlib.contextmanager
-def watched(break_off: Callable[[], None]) -> Iterator[None]:
+def watched(break_off: Callable[[], object]) -> Iterator[None]:
     """While a group is formed, break off once ranks wait and another user is connected to this one.
 
     Raises:
@@ -71,7 +71,8 @@ def watched(break_off: Callable[[], None]) -> Iterator[None]:
         while not formed.wait(seconds):
             if cause := strangers_here():
                 found.append(cause)
-                return break_off()
+                break_off()
+                return
             seconds = AGAIN
 
     watcher = threading.Thread(target=look, daemon=True)
