@@ -98,6 +98,8 @@ def _environment(n: int) -> dict[str, str]:
     environment.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     # Counting GPUs must not open them in the server: an open GPU does not survive a fork.
     environment.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+    # pandas imports pyarrow, whose allocator would start a thread: a process with two cannot fork.
+    environment.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
     if 0 < gpus_of_host() < n:
         warnings.warn(
             f"{counted(n, 'engine')} and {counted(gpus_of_host(), 'GPU')}: the "
