@@ -14,14 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from mimokit.cluster.calls import (
-    cell_sources,
-    check_arguments,
-    checked_ranks,
-    join_only,
-    may_fork,
-    packed,
-)
+from mimokit.cluster import calls
 from mimokit.cluster.errors import ClusterError
 from mimokit.cluster.formation import Formation, in_use
 from mimokit.cluster.link import TaskEvents
@@ -76,7 +69,7 @@ class EngineCluster:
         stay: bool = False,
         name: str | None = None,
     ) -> None:
-        check_arguments(n, launch, timeout)
+        calls.check_arguments(n, launch, timeout)
         self._prepare(timeout)
         listener = WeakListener(self)
         remote = profile is not None or cluster_file is not None
@@ -87,7 +80,7 @@ class EngineCluster:
             if remote:
                 self._take(ConnectedPool(n, profile, cluster_file, listener, bar), timeout)
             else:
-                options = StartOptions(may_fork(launch), tuple(preload), timeout, name, stay)
+                options = StartOptions(calls.may_fork(launch), tuple(preload), timeout, name, stay)
                 self._take(LocalPool.start(n or DEFAULT_ENGINES, options, listener, bar), timeout)
 
     def _prepare(self, timeout: float) -> None:
@@ -285,7 +278,7 @@ class EngineCluster:
             self._await_idle()
             self._formation.world = None
             world = self._formation.form(slots)
-            self._launch(join_only, (), {}, None, None).result()
+            self._launch(calls.join_only, (), {}, None, None).result()
             return world
 
     def part(self, slots: Sequence[int]) -> EngineCluster:
@@ -384,21 +377,21 @@ class EngineCluster:
         ranks: Sequence[int] | None,
         world_size: int | None,
     ) -> ClusterRun:
-        call = packed(function, args, kwargs)
+        call = calls.packed(function, args, kwargs)
         name = getattr(function, "__qualname__", type(function).__qualname__)
         with self._lock:
             self._await_idle()
             self._start_again()
             idle = math.inf if self._run is None else self._run.idle
             world = self._formation.ensure(world_size, idle)
-            chosen = checked_ranks(ranks, world.size)
+            chosen = calls.checked_ranks(ranks, world.size)
             if len(chosen) < world.size and self._joined != world.name:
                 # Joining takes every rank, also those that stay idle afterwards.
-                self._launch(join_only, (), {}, None, None).result()
+                self._launch(calls.join_only, (), {}, None, None).result()
                 self._await_idle()
             placed = {rank: self._formation.engine(world.slots[rank]) for rank in chosen}
             # To join a world is no run that anyone looks for.
-            runs = None if function is join_only else self._pool.runs
+            runs = None if function is calls.join_only else self._pool.runs
             run = ClusterRun(self._pool, name, placed, self._replace_dead, runs=runs)
             self._run = run
             try:
@@ -411,7 +404,7 @@ class EngineCluster:
             return run
 
     def _start(self, run: ClusterRun, world: World, call: bytes) -> None:
-        sources = cell_sources()
+        sources = calls.cell_sources()
         for rank in run.ranks:
             task = RankTask(run.run_id, world.specs[rank], call, sources, run.record_folder)
             told = (run.returned, run.received, run.printed)

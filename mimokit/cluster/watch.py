@@ -8,16 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
+from mimokit.cluster import process
 from mimokit.cluster.errors import WAITED_FOR, ClusterError, RankDied, RankFrozen
 from mimokit.cluster.patience import slowdown
 from mimokit.cluster.pool import Engine
-from mimokit.cluster.process import (
-    StoppedProcesses,
-    cause_of_death,
-    computes,
-    is_stopped,
-    kernel_kills,
-)
 from mimokit.cluster.standstill import Standstill, places_text
 from mimokit.cluster.symptoms import SYMPTOMS, sentence
 from mimokit.cluster.verdict import Busy, RankReport, only_echoes
@@ -62,8 +56,8 @@ class RankWatch:
         self._pool = pool
         self._run_id, self._name, self._engines = run_id, name, engines
         self._changed = threading.Condition()
-        self._stopped = StoppedProcesses()
-        self._kernel_kills = kernel_kills()
+        self._stopped = process.StoppedProcesses()
+        self._kernel_kills = process.kernel_kills()
         self._away: set[int] = set()
         self.reports: dict[int, RankReport] = {}
         self.standstill = Standstill(self._idle_place)
@@ -80,7 +74,7 @@ class RankWatch:
 
     def died(self, rank: int, signal: str | None, status: int | None = None) -> None:
         """The process of a rank is gone."""
-        engine, cause = self._engines[rank], cause_of_death(signal, self._kernel_kills)
+        engine, cause = self._engines[rank], process.cause_of_death(signal, self._kernel_kills)
         self.report(rank, RankDied(rank, engine.pid, cause, engine.remedy, engine.host, status))
 
     def lost(self, rank: int) -> None:
@@ -175,7 +169,7 @@ class RankWatch:
         idle = {
             rank: place
             for rank, place in still.idle(self.missing, still.silence - step).items()
-            if self.ends_idle or not is_stopped(_pid_here(self._engines[rank]))
+            if self.ends_idle or not process.is_stopped(_pid_here(self._engines[rank]))
         }
         if not idle or (still.told and not self.ends_idle):
             return
@@ -202,7 +196,7 @@ class RankWatch:
 
     def _end_silent(self, rank: int) -> None:
         engine = self._engines[rank]
-        if is_stopped(_pid_here(engine)):
+        if process.is_stopped(_pid_here(engine)):
             self._freeze(rank, sentence("stopped"))
         elif rank not in self._away:
             self._freeze(rank, sentence("silent"), self._pool.written_stack(engine))
@@ -219,7 +213,7 @@ class RankWatch:
 
     def _name_silent(self) -> None:
         for rank, place in self._places(self.missing).items():
-            if place is None or is_stopped(_pid_here(self._engines[rank])):
+            if place is None or process.is_stopped(_pid_here(self._engines[rank])):
                 self._end_silent(rank)
             else:
                 self.report(rank, Busy(place.stack))
@@ -243,7 +237,7 @@ class RankWatch:
     def _idle_place(self, rank: int) -> Place | None:
         """Ask a rank where it is; code that lets no other thread run may be at work."""
         place = self._place(rank)
-        if place is None and computes(_pid_here(self._engines[rank])):
+        if place is None and process.computes(_pid_here(self._engines[rank])):
             return Place("  it computes and does not answer\n")
         return place
 

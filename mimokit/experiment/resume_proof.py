@@ -26,14 +26,7 @@ from mimokit.experiment.reference import for_verification
 from mimokit.experiment.resume_report import ResumeReport
 from mimokit.experiment.verification import TOLERANCE
 from mimokit.experiment.verification_report import relative
-from mimokit.planning import plan_layout
-from mimokit.planning.checkpoints import (
-    PARTIAL,
-    folder_of_step,
-    layout_json,
-    layout_text,
-    unusable,
-)
+from mimokit.planning import checkpoints, plan_layout
 from mimokit.units import counted
 
 if TYPE_CHECKING:
@@ -85,7 +78,7 @@ def resume_check(
     code = checked_code(saved, data=data)
     if resumed.runtime.precision not in (None, PRECISION_OF_RUNS):
         tolerance = max(tolerance, MOST_NOISE)
-    if layout_json(saved) == layout_json(resumed):
+    if checkpoints.layout_json(saved) == checkpoints.layout_json(resumed):
         tolerance = 0.0
     with _folder(ready) as folder:
         before = _run(cluster, _saving(saved, folder), code, BEFORE)
@@ -95,8 +88,8 @@ def resume_check(
     replicas = 1 if saved.strategy is None else saved.strategy.replicas
     return ResumeReport(
         name=resumed.name,
-        saved_layout=layout_text(layout_json(saved)),
-        layout=layout_text(layout_json(resumed)),
+        saved_layout=checkpoints.layout_text(checkpoints.layout_json(saved)),
+        layout=checkpoints.layout_text(checkpoints.layout_json(resumed)),
         tolerance=tolerance,
         findings=tuple(_of_each_replica(before, after, tolerance, replicas)),
         first=BEFORE,
@@ -113,10 +106,10 @@ def _folder(config: ExperimentConfig) -> Iterator[Path]:
     try:
         if shared is not None:
             Path(shared).mkdir(parents=True, exist_ok=True)
-        temporary = tempfile.TemporaryDirectory(".resume" + PARTIAL, ".", shared)
+        temporary = tempfile.TemporaryDirectory(".resume" + checkpoints.PARTIAL, ".", shared)
     except OSError as error:
         why = f"it cannot be written ({error.strerror or error}); choose another folder"
-        raise unusable(Path(shared or tempfile.gettempdir()), why) from None
+        raise checkpoints.unusable(Path(shared or tempfile.gettempdir()), why) from None
     with temporary as folder:
         yield Path(folder)
 
@@ -137,7 +130,7 @@ def _saving(config: ExperimentConfig, folder: Path) -> ExperimentConfig:
 
 
 def _resuming(config: ExperimentConfig, folder: Path) -> ExperimentConfig:
-    saved = folder.absolute() / folder_of_step(BEFORE)
+    saved = folder.absolute() / checkpoints.folder_of_step(BEFORE)
     return _changed(config, checkpoint=None, resume_from=str(saved))
 
 

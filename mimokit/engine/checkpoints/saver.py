@@ -35,20 +35,8 @@ from mimokit.engine.collectives import gather_json
 from mimokit.engine.device import rank_device
 from mimokit.engine.parallel.update import MainGradUpdate
 from mimokit.engine.pipeline.model import RankModel
+from mimokit.planning import checkpoints
 from mimokit.planning.checkpoint_files import save_id
-from mimokit.planning.checkpoints import (
-    EXCHANGE,
-    MARKER,
-    PARTIAL,
-    Checkpoint,
-    DataPosition,
-    folder_of_replica,
-    folder_of_step,
-    layout_json,
-    steps_in,
-    tensor_name,
-    unusable,
-)
 from mimokit.planning.digests import sealed
 from mimokit.result_files import without_secrets_in, write_json
 from mimokit.versions import version_of
@@ -80,7 +68,7 @@ class Saver:
         config: ExperimentConfig,
         model: RankModel,
         update: MainGradUpdate,
-        data: DataPosition,
+        data: checkpoints.DataPosition,
         begun: int,
     ) -> None:
         settings = config.runtime.checkpoint
@@ -95,7 +83,7 @@ class Saver:
         self._own: dict[str, Shape] = {}
         self._shapes: dict[str, Shape] = {}
         self._pending: Path | None = None
-        self._content: Checkpoint | None = None
+        self._content: checkpoints.Checkpoint | None = None
         self._thread: threading.Thread | None = None
         self._error: OSError | None = None
         self._told = False
@@ -114,13 +102,16 @@ class Saver:
         if step == self._saved:
             return
         self.finish()
-        folder = self._directory / f".{folder_of_step(step)}.{self._token}{PARTIAL}"
+        folder = (
+            self._directory
+            / f".{checkpoints.folder_of_step(step)}.{self._token}{checkpoints.PARTIAL}"
+        )
         files, shapes = self._copied()
         self._pending, self._saved = folder, step
-        self._content = Checkpoint(
+        self._content = checkpoints.Checkpoint(
             folder,
             step,
-            layout_json(self._config),
+            checkpoints.layout_json(self._config),
             self._everywhere(shapes),
             {},
             self._data,
@@ -179,7 +170,7 @@ class Saver:
         return sums
 
     def _within(self, folder: Path) -> Path:
-        return folder / folder_of_replica(self._replica)
+        return folder / checkpoints.folder_of_replica(self._replica)
 
     def finish(self) -> None:
         """Wait until what has been begun is whole. Collective."""
@@ -226,12 +217,12 @@ class Saver:
         if first:
             try:
                 self._directory.mkdir(parents=True, exist_ok=True)
-                for left in self._directory.glob(f".*{PARTIAL}"):
+                for left in self._directory.glob(f".*{checkpoints.PARTIAL}"):
                     shutil.rmtree(left, ignore_errors=True)
                 probe.write_bytes(b"0" * 4096)
             except OSError as error:
                 problem = f"it cannot be written ({error.strerror or error}); choose another folder"
-            if later := [step for step in steps_in(self._directory) if step > begun]:
+            if later := [step for step in checkpoints.steps_in(self._directory) if step > begun]:
                 problem = (
                     f"it has a checkpoint of step {max(later)}, which a run that begins with step "
                     f"{begun} has not made; choose another folder (runtime.checkpoint.directory)"
@@ -239,14 +230,14 @@ class Saver:
         problem = gather_json(problem)[0]
         (stopped,) = self._sums(bool(problem))
         if stopped:
-            raise unusable(self._directory, problem or "replica 0 cannot use it")
+            raise checkpoints.unusable(self._directory, problem or "replica 0 cannot use it")
         seen = gather_json(probe.is_file())
         self._sums(0)  # all replicas have looked
         if first:
             probe.unlink(missing_ok=True)
         if not all(seen):
             rank = seen.index(False) + (0 if self._peers is None else self._peers.first_rank)
-            raise unusable(
+            raise checkpoints.unusable(
                 self._directory,
                 f"rank {rank} does not see what rank 0 writes there; choose a folder "
                 "on a file system that the hosts of all ranks share (runtime.checkpoint.directory)",
@@ -266,7 +257,7 @@ class Saver:
             files[0][name] = (0,), state.clone()
         for name, values in self._update.exchanged().items():
             if values.numel():
-                title = tensor_name(EXCHANGE, str(self._rank), name)
+                title = checkpoints.tensor_name(checkpoints.EXCHANGE, str(self._rank), name)
                 copied = values.detach().to("cpu", copy=True).view(-1)
                 shapes[title] = tuple(copied.shape)
                 files[0][title] = (0,), copied
@@ -319,8 +310,8 @@ class Saver:
         sizes = {str(path.relative_to(folder)): path.stat().st_size for path in files}
         digests = {**self._content.digests, **_digests_of_replicas(folder)}
         content = replace(self._content, files=sizes, digests=digests).to_json()
-        write_json(folder / MARKER, sealed(without_secrets_in(content)))
-        sync(folder / MARKER)
+        write_json(folder / checkpoints.MARKER, sealed(without_secrets_in(content)))
+        sync(folder / checkpoints.MARKER)
         sync(folder)
 
     def _complete(self, folder: Path) -> bool:
@@ -329,7 +320,7 @@ class Saver:
         Returns False where that cannot be done.
         """
         assert self._content is not None
-        target = self._directory / folder_of_step(self._content.step)
+        target = self._directory / checkpoints.folder_of_step(self._content.step)
         try:
             self._write_marker(folder)
             _set_aside(target)
@@ -338,7 +329,7 @@ class Saver:
         except OSError as error:
             self._say(0, error.strerror or str(error))
             return False
-        steps = sorted(steps_in(self._directory).items())
+        steps = sorted(checkpoints.steps_in(self._directory).items())
         for _, old in steps[: -self._settings.keep]:
             _set_aside(old)
         return True
@@ -347,7 +338,7 @@ class Saver:
 def _digests_of_replicas(folder: Path) -> dict[str, str]:
     return {
         f"{marker.parent.name}/{name}": text
-        for marker in sorted(folder.glob(f"*/{MARKER}"))
+        for marker in sorted(folder.glob(f"*/{checkpoints.MARKER}"))
         for name, text in json.loads(marker.read_bytes())["digests"].items()
     }
 
@@ -356,7 +347,7 @@ def _set_aside(folder: Path) -> None:
     """Remove a checkpoint; killed meanwhile, it leaves a folder that no reader takes for one."""
     if not folder.exists():
         return
-    gone = folder.with_name(f".{folder.name}.{time.monotonic_ns()}{PARTIAL}")
+    gone = folder.with_name(f".{folder.name}.{time.monotonic_ns()}{checkpoints.PARTIAL}")
     with contextlib.suppress(OSError):
         os.rename(folder, gone)
         shutil.rmtree(gone, ignore_errors=True)

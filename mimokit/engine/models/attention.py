@@ -11,16 +11,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from mimokit.engine import megatron
 from mimokit.engine.inside_steps import Inside, inside
-from mimokit.engine.megatron import (
-    AttnMaskType,
-    MegatronModule,
-    PackedSeqParams,
-    ProcessGroupCollection,
-    TransformerConfig,
-    is_layer_window_attention,
-    tensor_parallel,
-)
 from mimokit.engine.models.dropout import AttentionDropout
 from mimokit.engine.parallel.context import KeySpan, SequenceCut, spans_of_rank
 
@@ -31,7 +23,7 @@ HIDDEN = -2
 """In place of the number of a window: no position attends to it."""
 
 
-class SequenceAttention(MegatronModule):  # type: ignore[misc]
+class SequenceAttention(megatron.MegatronModule):  # type: ignore[misc]
     """Scaled dot product attention by torch's kernels.
 
     Keys and values of all context-parallel ranks are gathered; backward their gradients are added
@@ -48,22 +40,24 @@ class SequenceAttention(MegatronModule):  # type: ignore[misc]
 
     def __init__(
         self,
-        config: TransformerConfig,
+        config: megatron.TransformerConfig,
         layer_number: int,
-        attn_mask_type: AttnMaskType,
+        attn_mask_type: megatron.AttnMaskType,
         attention_type: str,
         attention_dropout: float | None = None,
         softmax_scale: float | None = None,
-        pg_collection: ProcessGroupCollection | None = None,
+        pg_collection: megatron.ProcessGroupCollection | None = None,
         **options: Any,
     ) -> None:
         super().__init__(config=config)
         assert pg_collection is not None
-        self._cut = SequenceCut(config, pg_collection, attn_mask_type == AttnMaskType.causal)
+        self._cut = SequenceCut(
+            config, pg_collection, attn_mask_type == megatron.AttnMaskType.causal
+        )
         self._scale = softmax_scale
         self.attention_dropout: AttentionDropout | None = None
         self._before, self._after = -1, 0 if self._cut.causal else -1
-        self._windowed = is_layer_window_attention(
+        self._windowed = megatron.is_layer_window_attention(
             config.window_size, config.window_attn_skip_freq, layer_number
         )
         if self._windowed:
@@ -75,9 +69,9 @@ class SequenceAttention(MegatronModule):  # type: ignore[misc]
         key: torch.Tensor,
         value: torch.Tensor,
         attention_mask: torch.Tensor | None,
-        attn_mask_type: AttnMaskType | None = None,
+        attn_mask_type: megatron.AttnMaskType | None = None,
         attention_bias: torch.Tensor | None = None,
-        packed_seq_params: PackedSeqParams | None = None,
+        packed_seq_params: megatron.PackedSeqParams | None = None,
     ) -> torch.Tensor:
         """Attend from the positions of this rank to whole sequences.
 
@@ -197,7 +191,7 @@ class SequenceAttention(MegatronModule):  # type: ignore[misc]
         """Return Megatron's fork of random states, in which sequence parallel layers are anyway."""
         if self.config.sequence_parallel:
             return contextlib.nullcontext()
-        return tensor_parallel.get_cuda_rng_tracker().fork()  # type: ignore[no-any-return]
+        return megatron.tensor_parallel.get_cuda_rng_tracker().fork()  # type: ignore[no-any-return]
 
 
 def _within(keys: range, queries: range, before: int, after: int) -> range:
@@ -216,7 +210,7 @@ def _band(
     return seen if after < 0 else seen.tril(ahead + after)
 
 
-def lengths_of(params: PackedSeqParams) -> tuple[int, ...]:
+def lengths_of(params: megatron.PackedSeqParams) -> tuple[int, ...]:
     """Return the lengths of the samples in a row, from what Megatron's layers take of it."""
     known: Any = getattr(params, "lengths", None)
     if known is None:

@@ -8,13 +8,7 @@ to the longest one. Attention masks the padding, and no tokens are made of it.
 import torch
 
 from mimokit.architecture.tokens import AudioGeometry, audio_geometry
-from mimokit.engine.megatron import (
-    AttnMaskType,
-    AudioModalitySubmodules,
-    ModuleSpec,
-    ProcessGroupCollection,
-    TransformerConfig,
-)
+from mimokit.engine import megatron
 from mimokit.engine.models.encoder import Encoder, EncoderKind, OuterNorms, places_in_row
 from mimokit.engine.models.patches import ITEM_TOKENS
 from mimokit.engine.models.transformer import StagePart
@@ -35,14 +29,14 @@ class AudioTransformer(Encoder):
 
     def __init__(
         self,
-        config: TransformerConfig,
-        layer_spec: ModuleSpec,
+        config: megatron.TransformerConfig,
+        layer_spec: megatron.ModuleSpec,
         geometry: AudioGeometry,
         table: int,
         rotary: RotaryPositions,
         outer_norms: OuterNorms,
         part: StagePart,
-        pg_collection: ProcessGroupCollection,
+        pg_collection: megatron.ProcessGroupCollection,
     ) -> None:
         super().__init__(config, part)
         self.geometry = geometry
@@ -142,8 +136,8 @@ def sinusoids(positions: int, width: int) -> torch.Tensor:
 AUDIO = EncoderKind(
     name="whisper_encoder",
     encoder=AudioTransformer,
-    submodules=AudioModalitySubmodules,
-    mask_type=AttnMaskType.padding,
+    submodules=megatron.AudioModalitySubmodules,
+    mask_type=megatron.AttnMaskType.padding,
     parameters=lambda architecture: {
         "geometry": audio_geometry(architecture),
         **places_in_row(architecture, architecture.seq_length),

@@ -12,15 +12,7 @@ import torch
 
 from mimokit.axes import Axis
 from mimokit.config import ModuleArchitecture
-from mimokit.engine.megatron import (
-    AttnMaskType,
-    MegatronModule,
-    ModalitySubmodules,
-    ModuleSpec,
-    ProcessGroupCollection,
-    TransformerBlock,
-    TransformerConfig,
-)
+from mimokit.engine import megatron
 from mimokit.engine.models.attention import HIDDEN
 from mimokit.engine.models.experts import count_items
 from mimokit.engine.models.patches import rows_alone
@@ -80,7 +72,7 @@ class SharedItems(ABC):
         """Return the tokens of this rank's samples, of those that it has encoded. Collective."""
 
 
-class Encoder(MegatronModule):  # type: ignore[misc]
+class Encoder(megatron.MegatronModule):  # type: ignore[misc]
     """An encoder of independent items (images, recordings): no item attends to another.
 
     A pipeline stage embeds if it is the first, runs its layers, and finishes if it is the last.
@@ -101,7 +93,7 @@ class Encoder(MegatronModule):  # type: ignore[misc]
     runs_whole = False
     geometry: Any
 
-    def __init__(self, config: TransformerConfig, part: StagePart) -> None:
+    def __init__(self, config: megatron.TransformerConfig, part: StagePart) -> None:
         super().__init__(config=config)
         self.part = part
 
@@ -112,15 +104,18 @@ class Encoder(MegatronModule):  # type: ignore[misc]
         return vectors
 
     def _build_layers(
-        self, layer_spec: ModuleSpec, outer_norms: OuterNorms, groups: ProcessGroupCollection
+        self,
+        layer_spec: megatron.ModuleSpec,
+        outer_norms: OuterNorms,
+        groups: megatron.ProcessGroupCollection,
     ) -> None:
         """Build the layers. Called last, as weights are drawn in the order of building."""
         if outer_norms.before and self.part.first:
             width, epsilon = self.config.hidden_size, self.config.layernorm_epsilon
             self.pre_layernorm = SliceNorm(self.config, width, eps=epsilon)
         mask_type = layer_spec.submodules.self_attention.params["attn_mask_type"]
-        self._cut = SequenceCut(self.config, groups, mask_type == AttnMaskType.causal)
-        self.decoder = TransformerBlock(
+        self._cut = SequenceCut(self.config, groups, mask_type == megatron.AttnMaskType.causal)
+        self.decoder = megatron.TransformerBlock(
             config=self.config,
             spec=block_submodules(layer_spec, self.config, groups, self.part.chunk),
             post_layer_norm=outer_norms.after,
@@ -300,7 +295,7 @@ class Encoder(MegatronModule):  # type: ignore[misc]
         return None
 
 
-def _with_inner(layer: ModuleSpec, network: ModuleArchitecture) -> ModuleSpec:
+def _with_inner(layer: megatron.ModuleSpec, network: ModuleArchitecture) -> megatron.ModuleSpec:
     layer.params["inner"] = network.inner_layers
     return layer
 
@@ -336,26 +331,26 @@ class EncoderKind:
 
     name: str
     encoder: type[Encoder]
-    submodules: type[ModalitySubmodules]
-    mask_type: AttnMaskType
+    submodules: type[megatron.ModalitySubmodules]
+    mask_type: megatron.AttnMaskType
     parameters: Callable[[ModuleArchitecture], Mapping[str, Any]]
     merged: Callable[[ModuleArchitecture], int]
     sizes: str | None = None
     size_shape: tuple[int, ...] = ()
     sides: Callable[[int], tuple[int, int]] = lambda before: (before, 0)
 
-    def spec(self, build: ModuleBuild) -> ModuleSpec:
+    def spec(self, build: ModuleBuild) -> megatron.ModuleSpec:
         """Return the spec of an encoder and its projector; the provider injects groups."""
         network, execution = build.architecture, build.execution
         slices = int(execution.sizes.sequence_shards)
         mask_type = self.mask_type
         shares = execution.size(Axis.CONTEXT) * slices
-        if mask_type == AttnMaskType.no_mask and network.positions % shares:
-            mask_type = AttnMaskType.padding
+        if mask_type == megatron.AttnMaskType.no_mask and network.positions % shares:
+            mask_type = megatron.AttnMaskType.padding
         config = build.config
         if config.window_size is not None:
             config.window_size = self.sides(config.window_size[0])
-        encoder = ModuleSpec(
+        encoder = megatron.ModuleSpec(
             module=self.encoder,
             params={
                 "config": config,
@@ -367,7 +362,7 @@ class EncoderKind:
             },
         )
         features = network.hidden_size * self.merged(network)
-        return ModuleSpec(
+        return megatron.ModuleSpec(
             module=self.submodules,
             params={},
             submodules={

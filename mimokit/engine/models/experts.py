@@ -16,23 +16,9 @@ import torch
 
 from mimokit.axes import MEGATRON_FIELDS, Axis
 from mimokit.config import ModuleArchitecture
+from mimokit.engine import megatron
 from mimokit.engine.device import rank_device
 from mimokit.engine.inside_steps import Inside, inside
-from mimokit.engine.megatron import (
-    MLP,
-    MLPSubmodules,
-    ModuleSpec,
-    MoEAuxLossAutoScaler,
-    MoELayer,
-    ProcessGroupCollection,
-    SequentialMLP,
-    TopKRouter,
-    TransformerConfig,
-    get_gpt_layer_local_spec,
-    of_class,
-    submodules_of,
-    tensor_parallel,
-)
 from mimokit.engine.models.dispatch import RowsDispatcher
 from mimokit.engine.models.rng import lengths_computed, module_seed, row_computed, rows_computed
 from mimokit.engine.models.routing import LayerRouting, Routing, TokenPlaces, places_of_tokens
@@ -81,11 +67,11 @@ def _scores(network: ModuleArchitecture) -> dict[str, Any]:
 
 def experts_spec(network: ModuleArchitecture) -> Any:
     """Return Megatron's spec of a mixture of experts in place of a feed-forward layer."""
-    whole = get_gpt_layer_local_spec(num_experts=network.num_moe_experts)
+    whole = megatron.get_gpt_layer_local_spec(num_experts=network.num_moe_experts)
     experts = copy.deepcopy(whole.submodules.mlp)
-    parts = submodules_of(experts)
+    parts = megatron.submodules_of(experts)
     parts.router = LayoutFreeRouter
-    parts.experts = of_class(parts.experts, SeededExperts)
+    parts.experts = megatron.of_class(parts.experts, SeededExperts)
     return experts
 
 
@@ -93,12 +79,12 @@ def tell_of_crossings(feed_forward: torch.nn.Module) -> None:
     """Let traces show when tokens leave for their experts and return; Megatron asks for its own
     class of layers, so its methods are wrapped.
     """
-    if isinstance(feed_forward, MoELayer):
+    if isinstance(feed_forward, megatron.MoELayer):
         for name, kind in (("dispatch", Inside.DISPATCH), ("combine", Inside.COMBINE)):
             setattr(feed_forward, name, inside(kind)(getattr(feed_forward, name)))
 
 
-class SeededExperts(SequentialMLP):  # type: ignore[misc]
+class SeededExperts(megatron.SequentialMLP):  # type: ignore[misc]
     """Megatron's `SequentialMLP`, whose experts are drawn from separate seeds.
 
     An expert then has the same initial weights whichever rank holds it, and so has what is drawn
@@ -109,9 +95,9 @@ class SeededExperts(SequentialMLP):  # type: ignore[misc]
     def __init__(
         self,
         num_local_experts: int,
-        config: TransformerConfig,
-        submodules: MLPSubmodules,
-        pg_collection: ProcessGroupCollection,
+        config: megatron.TransformerConfig,
+        submodules: megatron.MLPSubmodules,
+        pg_collection: megatron.ProcessGroupCollection,
         name: str | None = None,
     ) -> None:
         super().__init__(0, config, submodules, pg_collection=pg_collection)
@@ -120,7 +106,7 @@ class SeededExperts(SequentialMLP):  # type: ignore[misc]
         of_layer = torch.initial_seed()
         for number in range(self.first, self.first + num_local_experts):
             torch.manual_seed(module_seed(of_layer, f"expert {number}"))
-            expert = MLP(
+            expert = megatron.MLP(
                 self.config,
                 submodules,
                 ffn_hidden_size=self.config.moe_ffn_hidden_size,
@@ -149,7 +135,7 @@ _ITEM = 2**32
 _NO_POSITION = torch.iinfo(torch.int64).max
 
 
-class LayoutFreeRouter(TopKRouter):  # type: ignore[misc]
+class LayoutFreeRouter(megatron.TopKRouter):  # type: ignore[misc]
     """Megatron's `TopKRouter`, whose losses and dropped tokens do not depend on the layout.
 
     Losses are attached as sums over tokens, as the loss of a micro-batch is one; a step divides
@@ -171,7 +157,10 @@ class LayoutFreeRouter(TopKRouter):  # type: ignore[misc]
     _tokens: _Tokens
 
     def __init__(
-        self, config: TransformerConfig, pg_collection: ProcessGroupCollection, **options: Any
+        self,
+        config: megatron.TransformerConfig,
+        pg_collection: megatron.ProcessGroupCollection,
+        **options: Any,
     ) -> None:
         own = copy.copy(config)
         own.moe_expert_capacity_factor = None
@@ -194,7 +183,7 @@ class LayoutFreeRouter(TopKRouter):  # type: ignore[misc]
             return logits
         squares = torch.logsumexp(logits, dim=-1).square()
         loss = coefficient * (squares * self._tokens.count).sum()
-        return MoEAuxLossAutoScaler.apply(logits, loss)  # type: ignore[no-any-return]
+        return megatron.MoEAuxLossAutoScaler.apply(logits, loss)  # type: ignore[no-any-return]
 
     def routing(
         self, logits: torch.Tensor, *args: Any, **options: Any
@@ -311,7 +300,7 @@ class LayoutFreeRouter(TopKRouter):  # type: ignore[misc]
         sums = sums.index_add(0, parts, scores * self._tokens.count[:, None])
         tokens = (counts.sum(1) / self.topk).clamp(min=1)
         loss = ((sums * counts).sum(1) / tokens).sum() * self.num_experts / self.topk
-        return MoEAuxLossAutoScaler.apply(probs, coefficient * loss)  # type: ignore[no-any-return]
+        return megatron.MoEAuxLossAutoScaler.apply(probs, coefficient * loss)  # type: ignore[no-any-return]
 
     def _have_room(self, scores: torch.Tensor) -> torch.Tensor:
         """Return which tokens of a sample are among the best of an expert, [tokens, experts].
@@ -321,7 +310,7 @@ class LayoutFreeRouter(TopKRouter):  # type: ignore[misc]
         """
         group, own = self.sequence_group, self._tokens
         whole, samples, count = (
-            tensor_parallel.gather_from_sequence_parallel_region(each, group=group)
+            megatron.tensor_parallel.gather_from_sequence_parallel_region(each, group=group)
             for each in (scores, own.samples, own.count.long())
         )
         room = torch.zeros_like(whole, dtype=torch.bool)
@@ -356,7 +345,7 @@ class _Tokens:
     number: int
 
 
-def shares_experts(config: TransformerConfig) -> bool:
+def shares_experts(config: megatron.TransformerConfig) -> bool:
     """Whether tokens of a rank visit experts, or parts of them, on other ranks."""
     if config.num_moe_experts is None:
         return False
@@ -374,7 +363,9 @@ def count_items(layers: torch.nn.Module, cut: SequenceCut) -> None:
     for part in layers.modules():
         if isinstance(part, LayoutFreeRouter):
             part.cut = cut
-        elif isinstance(part, MoELayer) and isinstance(part.token_dispatcher, RowsDispatcher):
+        elif isinstance(part, megatron.MoELayer) and isinstance(
+            part.token_dispatcher, RowsDispatcher
+        ):
             part.token_dispatcher.uneven = True
 
 
@@ -384,7 +375,7 @@ def replay_routing(name: str, module: torch.nn.Module, routing: Routing) -> None
         router.router_replay = LayerRouting(routing, (name, layer))
 
 
-def layer_with(submodules: Any, feed_forward: ModuleSpec) -> Any:
+def layer_with(submodules: Any, feed_forward: megatron.ModuleSpec) -> Any:
     """Return the submodules of a layer with another feed-forward layer."""
     changed = copy.copy(submodules)
     changed.mlp = feed_forward

@@ -11,14 +11,9 @@ import torch.distributed as dist
 from mimokit.architecture.tensor_cut import ShardPlace, TensorCut, padded_vocabulary
 from mimokit.axes import Axis
 from mimokit.config import ModuleArchitecture
+from mimokit.engine import megatron
 from mimokit.engine.device import rank_device
-from mimokit.engine.megatron import (
-    AttnMaskType,
-    GPTModel,
-    ModuleSpec,
-    PackedSeqParams,
-    TransformerConfig,
-)
+from mimokit.engine.models import transformer
 from mimokit.engine.models.attention import lengths_of
 from mimokit.engine.models.token_prediction import (
     FurtherTokens,
@@ -27,14 +22,6 @@ from mimokit.engine.models.token_prediction import (
     logits_further,
     predicting_further,
     token_prediction,
-)
-from mimokit.engine.models.transformer import (
-    WHOLE,
-    ModuleBuild,
-    StagePart,
-    block_submodules,
-    layer_spec,
-    rotary_positions,
 )
 from mimokit.engine.parallel.context import SequenceCut
 from mimokit.engine.parallel.marks import mark_of_slice
@@ -56,7 +43,7 @@ class Vocabulary:
     initial_seed: int
 
 
-class TiedGPTModel(GPTModel):  # type: ignore[misc]
+class TiedGPTModel(megatron.GPTModel):  # type: ignore[misc]
     """Megatron's `GPTModel` for a `MimoModel`, with tied embeddings that work without CUDA.
 
     With tied embeddings, or layers that predict further tokens, the first and the last pipeline
@@ -176,7 +163,7 @@ class TiedGPTModel(GPTModel):  # type: ignore[misc]
         )
         return output
 
-    def _cut_of(self, packed: PackedSeqParams | None) -> SequenceCut:
+    def _cut_of(self, packed: megatron.PackedSeqParams | None) -> SequenceCut:
         lengths = None if packed is None else lengths_of(packed)
         return SequenceCut(self.config, self.pg_collection, causal=True, lengths=lengths)
 
@@ -233,7 +220,7 @@ def _with_positions(hidden: torch.Tensor, table: torch.Tensor, cut: SequenceCut)
     return hidden + table[cut.on_rank(places.to(hidden.device)), None]
 
 
-def _turn(model: GPTModel, rotary: RotaryPositions | None) -> None:
+def _turn(model: megatron.GPTModel, rotary: RotaryPositions | None) -> None:
     if rotary is None:
         return
     positions = model.rotary_pos_emb
@@ -244,16 +231,16 @@ def _turn(model: GPTModel, rotary: RotaryPositions | None) -> None:
 
 def _with_norms(options: dict[str, Any]) -> dict[str, Any]:
     spec = options["transformer_layer_spec"]
-    if not isinstance(spec, ModuleSpec):  # of a whole stage
+    if not isinstance(spec, megatron.ModuleSpec):  # of a whole stage
         return options
-    layers = block_submodules(
+    layers = transformer.block_submodules(
         spec, options["config"], options["pg_collection"], options.get("vp_stage")
     )
     return {**options, "transformer_layer_spec": layers}
 
 
 @contextlib.contextmanager
-def hidden_states_of(language_model: GPTModel) -> Iterator[list[torch.Tensor]]:
+def hidden_states_of(language_model: megatron.GPTModel) -> Iterator[list[torch.Tensor]]:
     """Collect the output of the layers on a rank, [tokens of this rank, samples, hidden].
 
     On the last stage Megatron returns the logits only, without these hidden states.
@@ -282,7 +269,7 @@ class LanguageOutput(NamedTuple):
 
 
 def run_language(
-    model: GPTModel, further_ids: torch.Tensor | None, **inputs: Any
+    model: megatron.GPTModel, further_ids: torch.Tensor | None, **inputs: Any
 ) -> LanguageOutput:
     """Run a stage of a language model.
 
@@ -295,7 +282,7 @@ def run_language(
     return LanguageOutput(output, hidden[-1], further)
 
 
-def language_model_spec(build: ModuleBuild) -> ModuleSpec:
+def language_model_spec(build: transformer.ModuleBuild) -> megatron.ModuleSpec:
     """Return the spec of a decoder-only language model; the provider injects groups and stage.
 
     Positions of three axes must be passed to the model.
@@ -307,11 +294,11 @@ def language_model_spec(build: ModuleBuild) -> ModuleSpec:
     if multiple is not None:
         words = int(padded_vocabulary(words, multiple, build.execution.size(Axis.TENSOR)))
         padding = Vocabulary(network.vocab_size, multiple, build.seed)
-    return ModuleSpec(
+    return megatron.ModuleSpec(
         module=TiedGPTModel,
         params={
             "config": build.config,
-            "transformer_layer_spec": layer_spec(build, AttnMaskType.causal),
+            "transformer_layer_spec": transformer.layer_spec(build, megatron.AttnMaskType.causal),
             "vocab_size": words,
             **_positions(network),
             "share_embeddings_and_output_weights": network.tied_embeddings,
@@ -334,11 +321,11 @@ def _positions(network: ModuleArchitecture) -> dict[str, Any]:
         "position_embedding_type": (
             "learned_absolute" if learned else "mrope" if network.mrope_section else "rope"
         ),
-        "rotary": rotary_positions(network) if turns else None,
+        "rotary": transformer.rotary_positions(network) if turns else None,
     }
 
 
-class TextDecoder(GPTModel):  # type: ignore[misc]
+class TextDecoder(megatron.GPTModel):  # type: ignore[misc]
     """Megatron's `GPTModel` over rows instead of words: projection, layers, logits.
 
     It reads the hidden states of the language model and predicts another token, by default the one
@@ -352,10 +339,10 @@ class TextDecoder(GPTModel):  # type: ignore[misc]
 
     def __init__(
         self,
-        config: TransformerConfig,
+        config: megatron.TransformerConfig,
         input_size: int,
         initial_seed: int,
-        part: StagePart,
+        part: transformer.StagePart,
         rotary: RotaryPositions | None = None,
         **options: Any,
     ) -> None:
@@ -380,7 +367,7 @@ class TextDecoder(GPTModel):  # type: ignore[misc]
         self,
         hidden: torch.Tensor,
         attention_mask: torch.Tensor | None,
-        packed_seq_params: PackedSeqParams | None = None,
+        packed_seq_params: megatron.PackedSeqParams | None = None,
     ) -> torch.Tensor:
         """Run the part of this stage.
 
@@ -409,21 +396,21 @@ class TextDecoder(GPTModel):  # type: ignore[misc]
         return output
 
 
-def text_decoder_spec(build: ModuleBuild) -> ModuleSpec:
+def text_decoder_spec(build: transformer.ModuleBuild) -> megatron.ModuleSpec:
     """Return the spec of a decoder; the provider injects groups and stage.
 
     Row n of a sample has position n, on every axis.
     """
     network = build.architecture.model_copy(update={"mrope_section": None})
-    return ModuleSpec(
+    return megatron.ModuleSpec(
         module=TextDecoder,
         params={
             "config": build.config,
             "input_size": build.joined.hidden_size,
             "initial_seed": build.seed,
-            "part": WHOLE,
+            "part": transformer.WHOLE,
             "vp_stage": None,
-            "transformer_layer_spec": layer_spec(build, AttnMaskType.causal),
+            "transformer_layer_spec": transformer.layer_spec(build, megatron.AttnMaskType.causal),
             "vocab_size": network.vocab_size,
             **_positions(network),
             "pg_collection": None,

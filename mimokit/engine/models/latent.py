@@ -7,23 +7,13 @@ import torch
 import torch.distributed as dist
 
 from mimokit.config import ModuleArchitecture, RopeScaling
-from mimokit.engine.megatron import (
-    AttnMaskType,
-    ColumnParallelLinear,
-    MLASelfAttention,
-    MLASelfAttentionSubmodules,
-    ModuleSpec,
-    ProcessGroupCollection,
-    RowParallelLinear,
-    TransformerConfig,
-    WholeLinear,
-)
+from mimokit.engine import megatron
 from mimokit.engine.models.attention import SequenceAttention
 from mimokit.engine.parallel.context import for_all_ranks
 from mimokit.engine.parallel.sequence import SliceNorm
 
 
-class LatentSelfAttention(MLASelfAttention):  # type: ignore[misc]
+class LatentSelfAttention(megatron.MLASelfAttention):  # type: ignore[misc]
     """Megatron's `MLASelfAttention`, of which every rank compresses whole queries, keys and values.
 
     All heads share one rotary key, of whose gradient a tensor-parallel rank computes the part of
@@ -32,20 +22,22 @@ class LatentSelfAttention(MLASelfAttention):  # type: ignore[misc]
 
     def __init__(
         self,
-        config: TransformerConfig,
-        submodules: MLASelfAttentionSubmodules,
+        config: megatron.TransformerConfig,
+        submodules: megatron.MLASelfAttentionSubmodules,
         *args: Any,
-        pg_collection: ProcessGroupCollection,
+        pg_collection: megatron.ProcessGroupCollection,
         **options: Any,
     ) -> None:
         if config.q_lora_rank is None:  # the only matrix that is not told its group
-            query = _on_group(ColumnParallelLinear, pg_collection.tp)
+            query = _on_group(megatron.ColumnParallelLinear, pg_collection.tp)
             submodules = replace(submodules, linear_q_proj=query)
         super().__init__(config, submodules, *args, pg_collection=pg_collection, **options)
         if not config.sequence_parallel:
             self.linear_kv_down_proj.register_forward_hook(self._share_key)
 
-    def _resolve_qk_norm_config(self, submodules: MLASelfAttentionSubmodules) -> dict[str, Any]:
+    def _resolve_qk_norm_config(
+        self, submodules: megatron.MLASelfAttentionSubmodules
+    ) -> dict[str, Any]:
         """Return the classes of the spec, which 0.19 would choose by those of other backends."""
         return dict(vars(submodules))
 
@@ -65,19 +57,21 @@ def _on_group(linear: type, group: dist.ProcessGroup) -> type:
     return type(linear.__name__, (linear,), {"__init__": build})
 
 
-def latent_attention_spec(network: ModuleArchitecture, mask_type: AttnMaskType) -> ModuleSpec:
+def latent_attention_spec(
+    network: ModuleArchitecture, mask_type: megatron.AttnMaskType
+) -> megatron.ModuleSpec:
     """Return the spec of multi-latent attention; its norms are those of the layers."""
     compressed = network.q_lora_rank is not None
-    return ModuleSpec(
+    return megatron.ModuleSpec(
         module=LatentSelfAttention,
         params={"attn_mask_type": mask_type},
-        submodules=MLASelfAttentionSubmodules(
-            linear_q_down_proj=WholeLinear,
-            linear_q_up_proj=ColumnParallelLinear,
-            linear_kv_down_proj=WholeLinear,
-            linear_kv_up_proj=ColumnParallelLinear,
+        submodules=megatron.MLASelfAttentionSubmodules(
+            linear_q_down_proj=megatron.WholeLinear,
+            linear_q_up_proj=megatron.ColumnParallelLinear,
+            linear_kv_down_proj=megatron.WholeLinear,
+            linear_kv_up_proj=megatron.ColumnParallelLinear,
             core_attention=SequenceAttention,
-            linear_proj=RowParallelLinear,
+            linear_proj=megatron.RowParallelLinear,
             q_layernorm=SliceNorm if compressed else None,
             kv_layernorm=SliceNorm,
         ),

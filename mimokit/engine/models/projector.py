@@ -13,20 +13,12 @@ import torch.distributed as dist
 from mimokit.axes import Axis
 from mimokit.config import MimoParallelismConfig, ModuleArchitecture, ProjectorArchitecture
 from mimokit.config.meaning import Normalization
-from mimokit.engine.megatron import (
-    ColumnParallelLinear,
-    MegatronModule,
-    MLPSubmodules,
-    ModuleSpec,
-    MultimodalProjector,
-    RowParallelLinear,
-    TransformerConfig,
-)
+from mimokit.engine import megatron
 from mimokit.engine.models.transformer import ModuleBuild
 from mimokit.engine.parallel.sequence import SliceNorm
 
 
-def projector_spec(build: ModuleBuild, features: int) -> ModuleSpec:
+def projector_spec(build: ModuleBuild, features: int) -> megatron.ModuleSpec:
     """Return the spec of a projector that ends in the receiver's width; groups are injected.
 
     Two matrices are Megatron's `MLP`, other numbers and those behind a norm a `ProjectorStack`. Of
@@ -40,13 +32,15 @@ def projector_spec(build: ModuleBuild, features: int) -> ModuleSpec:
         piece = stated.deepstack_norm_size or features
         inner = _matrices(build, features, stated, stated.deepstack_normalization, piece)
     elif not build.others:
-        return ModuleSpec(module=MultimodalProjector, params={**params, "tp_group": None})
+        return megatron.ModuleSpec(
+            module=megatron.MultimodalProjector, params={**params, "tp_group": None}
+        )
     others = [
         _matrices(replace(build, joined=receiver), features, stated, stated.normalization, width)
         for receiver in build.others
     ]
     params |= {"inner": inner, "copies": copies, "others": others, "tp_group": None}
-    return ModuleSpec(module=ProjectorOfParts, params=params)
+    return megatron.ModuleSpec(module=ProjectorOfParts, params=params)
 
 
 def _matrices(
@@ -75,16 +69,18 @@ def _matrices(
     # All of it is on the last stage, and its rows are not cut along the sequence.
     execution = build.execution.resized(pipeline=1, virtual=1, sequence_parallel=False)
     norm = None if normalization is None else width
-    first = ColumnParallelLinear if plain else ProjectorStack.of(inside, norm)
+    first = megatron.ColumnParallelLinear if plain else ProjectorStack.of(inside, norm)
     return {
         "config": replace(build, architecture=network, execution=execution).config,
-        "submodules": MLPSubmodules(linear_fc1=first, linear_fc2=RowParallelLinear),
+        "submodules": megatron.MLPSubmodules(
+            linear_fc1=first, linear_fc2=megatron.RowParallelLinear
+        ),
         "projector_type": "mlp" if plain else "affine",
         "input_size": features,
     }
 
 
-class ProjectorOfParts(MultimodalProjector):  # type: ignore[misc]
+class ProjectorOfParts(megatron.MultimodalProjector):  # type: ignore[misc]
     """Megatron's projector, and others for inner layers and for further receivers of its rows."""
 
     def __init__(
@@ -98,10 +94,10 @@ class ProjectorOfParts(MultimodalProjector):  # type: ignore[misc]
     ) -> None:
         super().__init__(tp_group=tp_group, **options)
         self.inner = torch.nn.ModuleList(
-            MultimodalProjector(tp_group=tp_group, **inner) for _ in range(copies)
+            megatron.MultimodalProjector(tp_group=tp_group, **inner) for _ in range(copies)
         )
         self.others = torch.nn.ModuleList(
-            MultimodalProjector(tp_group=tp_group, **other) for other in others
+            megatron.MultimodalProjector(tp_group=tp_group, **other) for other in others
         )
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
@@ -115,7 +111,7 @@ class ProjectorOfParts(MultimodalProjector):  # type: ignore[misc]
         return torch.cat([super().forward(last), *projected], dim=-1)
 
 
-def row_width(projector: MultimodalProjector) -> int:
+def row_width(projector: megatron.MultimodalProjector) -> int:
     """Return the numbers of a row that a projector makes, those for all receivers together."""
     first = int(projector.config.hidden_size) * (1 + len(getattr(projector, "inner", ())))
     return first + sum(map(row_width, getattr(projector, "others", ())))
@@ -135,7 +131,7 @@ def receiver_columns(config: MimoParallelismConfig, encoder: str) -> dict[str, s
     return {name: slice(*bound) for name, bound in zip(receivers, bounds, strict=True)}
 
 
-class ProjectorStack(MegatronModule):  # type: ignore[misc]
+class ProjectorStack(megatron.MegatronModule):  # type: ignore[misc]
     """Matrices one after another, in place of the one of Megatron's affine projector.
 
     Ranks share the outputs of the first, the inputs of the second, and so on; they gather the
@@ -154,7 +150,7 @@ class ProjectorStack(MegatronModule):  # type: ignore[misc]
         input_size: int,
         output_size: int,
         *,
-        config: TransformerConfig,
+        config: megatron.TransformerConfig,
         tp_group: dist.ProcessGroup,
         bias: bool,
         **options: Any,
@@ -170,11 +166,11 @@ class ProjectorStack(MegatronModule):  # type: ignore[misc]
             kind: dict[str, Any]
             if number % 2:
                 kind = {"input_is_parallel": True, "init_method": config.output_layer_init_method}
-                matrix = RowParallelLinear(inward, outward, **given, **kind)
+                matrix = megatron.RowParallelLinear(inward, outward, **given, **kind)
             else:
                 last = number == len(self.inside)
                 kind = {"gather_output": last, "init_method": config.init_method}
-                matrix = ColumnParallelLinear(inward, outward, **given, **kind)
+                matrix = megatron.ColumnParallelLinear(inward, outward, **given, **kind)
             self.matrices.append(matrix)
 
     @classmethod

@@ -14,17 +14,7 @@ from typing import Any
 
 import torch
 
-from mimokit.engine.megatron import (
-    AttnMaskType,
-    GPTModel,
-    LanguageModelEmbedding,
-    ModuleSpec,
-    MultiTokenPredictionBlock,
-    MultiTokenPredictionBlockSubmodules,
-    ProcessGroupCollection,
-    TransformerConfig,
-    token_prediction_spec,
-)
+from mimokit.engine import megatron
 from mimokit.engine.models.transformer import ModuleBuild, SeededTransformerLayer, layer_spec
 from mimokit.engine.parallel.context import SequenceCut
 from mimokit.engine.parallel.sequence import SliceNorm
@@ -38,10 +28,10 @@ _SEEDS_OF_TABLES = 3
 class _LayerBehind(SeededTransformerLayer):
     def __init__(
         self,
-        config: TransformerConfig,
+        config: megatron.TransformerConfig,
         *args: Any,
         layer_number: int,
-        groups: ProcessGroupCollection,
+        groups: megatron.ProcessGroupCollection,
         is_mtp_layer: bool = False,
         **options: Any,
     ) -> None:
@@ -56,28 +46,28 @@ class TokenPrediction:
     """The layers that predict tokens further on."""
 
     layers: int
-    layer: ModuleSpec
+    layer: megatron.ModuleSpec
     weight: float
     initial_seed: int
 
     def block(
-        self, config: TransformerConfig, groups: ProcessGroupCollection
-    ) -> MultiTokenPredictionBlock:
+        self, config: megatron.TransformerConfig, groups: megatron.ProcessGroupCollection
+    ) -> megatron.MultiTokenPredictionBlock:
         """Return Megatron's block of them, as if they were on the only stage."""
-        layer = ModuleSpec(
+        layer = megatron.ModuleSpec(
             module=_LayerBehind,
             params={**self.layer.params, "groups": groups},
             submodules=self.layer.submodules,
         )
-        specs = [token_prediction_spec(layer, SliceNorm, groups)] * self.layers
+        specs = [megatron.token_prediction_spec(layer, SliceNorm, groups)] * self.layers
         torch.manual_seed(self.initial_seed)
-        return MultiTokenPredictionBlock(
+        return megatron.MultiTokenPredictionBlock(
             config=self._behind(config),
-            spec=MultiTokenPredictionBlockSubmodules(layer_specs=specs),
+            spec=megatron.MultiTokenPredictionBlockSubmodules(layer_specs=specs),
             pg_collection=groups,
         )
 
-    def _behind(self, config: TransformerConfig) -> TransformerConfig:
+    def _behind(self, config: megatron.TransformerConfig) -> megatron.TransformerConfig:
         changed = copy.copy(config)
         changed.mtp_num_layers, changed.mtp_loss_scaling_factor = self.layers, self.weight
         changed.pipeline_model_parallel_size = 1
@@ -95,7 +85,7 @@ def token_prediction(build: ModuleBuild) -> TokenPrediction | None:
     own = replace(build, seed=build.seed + _SEEDS_OF_TABLES)
     return TokenPrediction(
         network.mtp_num_layers,
-        layer_spec(own, AttnMaskType.causal),
+        layer_spec(own, megatron.AttnMaskType.causal),
         LOSS_WEIGHT if weight is None else weight,
         initial_seed=own.seed + network.num_layers + network.mtp_num_layers + 1,
     )
@@ -116,10 +106,10 @@ class FurtherTokens:
     logits: list[torch.Tensor] = field(default_factory=list)
 
 
-def copied_embedding(model: GPTModel, words: int) -> LanguageModelEmbedding:
+def copied_embedding(model: megatron.GPTModel, words: int) -> megatron.LanguageModelEmbedding:
     """Return the last stage's copy of the embedding, zero so far; a tied one is there already."""
     groups, length = model.pg_collection, model.max_sequence_length
-    embedding = LanguageModelEmbedding(
+    embedding = megatron.LanguageModelEmbedding(
         model.config, words, length, "none", scatter_to_sequence_parallel=False, tp_group=groups.tp
     )
     if model.share_embeddings_and_output_weights:
@@ -131,7 +121,7 @@ def copied_embedding(model: GPTModel, words: int) -> LanguageModelEmbedding:
 
 
 def logits_further(
-    model: GPTModel,
+    model: megatron.GPTModel,
     ids: torch.Tensor,
     hidden_states: torch.Tensor,
     cut: SequenceCut,
@@ -170,7 +160,7 @@ def predicts_further(language_model: torch.nn.Module) -> bool:
 
 @contextlib.contextmanager
 def predicting_further(
-    language_model: GPTModel, ids: torch.Tensor | None
+    language_model: megatron.GPTModel, ids: torch.Tensor | None
 ) -> Iterator[list[torch.Tensor]]:
     """Let the last stage of a model predict further tokens; yield their logits as they come.
 

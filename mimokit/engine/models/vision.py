@@ -8,13 +8,7 @@ import torch
 
 from mimokit.architecture.tokens import ImageGeometry, image_geometry
 from mimokit.config import ModuleArchitecture
-from mimokit.engine.megatron import (
-    AttnMaskType,
-    ModuleSpec,
-    ProcessGroupCollection,
-    TransformerConfig,
-    VisionModalitySubmodules,
-)
+from mimokit.engine import megatron
 from mimokit.engine.models.attention import ANY_WINDOW
 from mimokit.engine.models.encoder import Encoder, EncoderKind, OuterNorms
 from mimokit.engine.models.patches import (
@@ -46,8 +40,8 @@ class VisionTransformer(Encoder):
 
     def __init__(
         self,
-        config: TransformerConfig,
-        layer_spec: ModuleSpec,
+        config: megatron.TransformerConfig,
+        layer_spec: megatron.ModuleSpec,
         geometry: ImageGeometry,
         class_token: bool,
         table: int,
@@ -57,7 +51,7 @@ class VisionTransformer(Encoder):
         window: int,
         outer_norms: OuterNorms,
         part: StagePart,
-        pg_collection: ProcessGroupCollection,
+        pg_collection: megatron.ProcessGroupCollection,
     ) -> None:
         super().__init__(config, part)
         self.geometry = geometry
@@ -243,8 +237,8 @@ def _parameters(architecture: ModuleArchitecture) -> dict[str, Any]:
 VISION = EncoderKind(
     name="vit_encoder",
     encoder=VisionTransformer,
-    submodules=VisionModalitySubmodules,
-    mask_type=AttnMaskType.no_mask,
+    submodules=megatron.VisionModalitySubmodules,
+    mask_type=megatron.AttnMaskType.no_mask,
     parameters=_parameters,
     merged=lambda architecture: architecture.merge_size**2,
     sides=lambda before: (-1, -1),
@@ -366,7 +360,7 @@ class AnySizeVisionTransformer(VisionTransformer):
 ANY_SIZE_VISION = replace(
     VISION,
     encoder=AnySizeVisionTransformer,
-    mask_type=AttnMaskType.padding,
+    mask_type=megatron.AttnMaskType.padding,
     sizes=GRID,
     size_shape=(3,),
 )

@@ -8,14 +8,7 @@ import torch
 
 from mimokit.architecture.tokens import image_geometry, tokens_per_item
 from mimokit.config import ModuleArchitecture
-from mimokit.engine.data.batch import (
-    ITEMS,
-    Batch,
-    in_dtype,
-    item_tokens,
-    rows_per_sample,
-    tensors_by_encoder,
-)
+from mimokit.engine.data import batch
 from mimokit.engine.device import rank_device
 from mimokit.engine.models.own_modules import blank_item
 from mimokit.engine.models.patches import (
@@ -51,7 +44,7 @@ class OwnModality:
     tokens_per_item: int
     no_items: Callable[[], Mapping[str, torch.Tensor]]
     merge_size: int
-    grids: Callable[[Batch, int], torch.Tensor] | None = None
+    grids: Callable[[batch.Batch, int], torch.Tensor] | None = None
 
 
 class ModalityStage(ModuleStage):
@@ -68,19 +61,19 @@ class ModalityStage(ModuleStage):
         assert given.batch is not None
         samples = len(given.batch["input_ids"])
         inputs = (given.batch.get("modality_inputs") or {}).get(self.name)
-        counts = rows_per_sample(inputs, samples, self._own.tokens_per_item).tolist()
+        counts = batch.rows_per_sample(inputs, samples, self._own.tokens_per_item).tolist()
         rows = self._rows_of(inputs or {}, sum(counts))
         if self._own.grids is None:
             return StageOutput(rows, counts)
-        items = [0] * samples if inputs is None else inputs[ITEMS].tolist()
+        items = [0] * samples if inputs is None else inputs[batch.ITEMS].tolist()
         return StageOutput(rows, counts, items, self._own.grids(inputs or {}, sum(items)))
 
     def _rows_of(self, inputs: Mapping[str, Any], number: int) -> torch.Tensor:
         if not number:
             return self._no_rows(inputs)
         modality = self.wrapped.module
-        tensors = tensors_by_encoder(self.name, modality.encoders, inputs)
-        rows = modality(encoder_inputs=in_dtype(tensors, self.dtype))
+        tensors = batch.tensors_by_encoder(self.name, modality.encoders, inputs)
+        rows = modality(encoder_inputs=batch.in_dtype(tensors, self.dtype))
         if tuple(rows.shape) != (number, self._own.width):
             raise ValueError(
                 f"Module {self.name!r} returned rows of {list(rows.shape)}; its items are "
@@ -110,12 +103,14 @@ class ModalityStage(ModuleStage):
         return rows_inferred(shape, self.dtype, with_grids=self._own.grids is not None)
 
 
-def token_grids_of(network: ModuleArchitecture, inputs: Batch, items: int) -> torch.Tensor:
+def token_grids_of(network: ModuleArchitecture, inputs: batch.Batch, items: int) -> torch.Tensor:
     """Return the grids in tokens of the items that a modality of the user's encodes: [items, 3]."""
-    grids = [tensors[GRID] for name, tensors in inputs.items() if name != ITEMS and GRID in tensors]
+    grids = [
+        tensors[GRID] for name, tensors in inputs.items() if name != batch.ITEMS and GRID in tensors
+    ]
     if grids:
         return token_grids(grids[0], image_geometry(network))
-    tokens = item_tokens(inputs)
+    tokens = batch.item_tokens(inputs)
     if tokens is None:
         tokens = torch.full((items,), tokens_per_item(network), device=rank_device())
     return rows_alone(tokens)

@@ -19,23 +19,9 @@ from mimokit.engine.collectives import gather_in_place, gather_uneven
 from mimokit.engine.colocated.checks import ReplicaCheck
 from mimokit.engine.device import group_timeout
 from mimokit.engine.part_times import StepPart
-from mimokit.engine.pipeline.messages import (
-    Arriving,
-    Mailbox,
-    SeenMessage,
-    decode_header,
-    encode_header,
-    room_for_header,
-)
+from mimokit.engine.pipeline import messages
 from mimokit.engine.ragged import Ragged
-from mimokit.planning.bridges.routes import (
-    Route,
-    RowRange,
-    Transfer,
-    counted_samples,
-    numbered,
-    row_range,
-)
+from mimokit.planning.bridges import routes
 from mimokit.planning.message_tags import Tag
 from mimokit.planning.types import SampleRange
 
@@ -48,7 +34,7 @@ class _KeptMessage:
         ahead: the counts, which would be sent with the header.
     """
 
-    mailbox: Mailbox
+    mailbox: messages.Mailbox
     rank: int
     tag: Tag
     ahead: torch.Tensor
@@ -63,7 +49,7 @@ class _KeptMessage:
 
     def wait(self) -> None:
         tensors = (self.ahead, *self.pieces)
-        self.mailbox.notify(SeenMessage(False, self.rank, self.tag, tensors))
+        self.mailbox.notify(messages.SeenMessage(False, self.rank, self.tag, tensors))
 
 
 class RouteCommunicator:
@@ -79,12 +65,12 @@ class RouteCommunicator:
 
     def __init__(
         self,
-        route: Route,
+        route: routes.Route,
         edge: int,
         direction: Literal[0, 1],
         sent: Mapping[int, SampleRange],
         taken: Mapping[int, SampleRange],
-        mailbox: Mailbox,
+        mailbox: messages.Mailbox,
         slot: int = 0,
         kinds: int = 1,
         replicas: ReplicaCheck | None = None,
@@ -94,7 +80,7 @@ class RouteCommunicator:
         self._sent, self._taken, self._mailbox, self._slot = sent, taken, mailbox, slot
         self._kinds, self._replicas = kinds, replicas
         self._rank = dist.get_rank()
-        transfers = list(numbered(route.transfers))
+        transfers = list(routes.numbered(route.transfers))
         self._outgoing = [sent for sent in transfers if sent[0].source_rank == self._rank]
         self._incoming = [sent for sent in transfers if sent[0].destination_rank == self._rank]
         self._kept: dict[Tag, _KeptMessage] = {}
@@ -124,17 +110,17 @@ class RouteCommunicator:
         counts = torch.tensor(per_sample, dtype=torch.int64)
         for transfer, split in self._outgoing:
             samples = (transfer.start, transfer.stop)
-            first, last = counted_samples(transfer.ends, self._sent, self._taken)
+            first, last = routes.counted_samples(transfer.ends, self._sent, self._taken)
             sent = counts[:, first - own[0] : last - own[0]].flatten()
             pieces = []
             for rows, numbers in zip(kinds, per_sample, strict=True):
-                start, stop = row_range(samples, own, numbers, len(rows))
+                start, stop = routes.row_range(samples, own, numbers, len(rows))
                 pieces.append(rows[start:stop])
             tag = self._tag(microbatch, split)
             if transfer.moves:
                 self._mailbox.send(pieces, transfer.destination_rank, tag, sent)
             else:
-                self._mailbox.notify(SeenMessage(True, self._rank, tag, (sent, *pieces)))
+                self._mailbox.notify(messages.SeenMessage(True, self._rank, tag, (sent, *pieces)))
                 self._kept[tag] = _KeptMessage(self._mailbox, self._rank, tag, sent, pieces)
 
     def receive(self, microbatch: int) -> Ragged:
@@ -167,15 +153,19 @@ class RouteCommunicator:
         self._share(rows, counts)
         return Ragged.of_kinds(rows, per_sample)
 
-    def _spans(self, samples: SampleRange, per_sample: Sequence[Sequence[int]]) -> list[RowRange]:
+    def _spans(
+        self, samples: SampleRange, per_sample: Sequence[Sequence[int]]
+    ) -> list[routes.RowRange]:
         own = self._taken[self._rank]
-        return [row_range(samples, own, numbers) for numbers in per_sample]
+        return [routes.row_range(samples, own, numbers) for numbers in per_sample]
 
     def _tag(self, microbatch: int, split: int) -> Tag:
         return Tag(self._direction, self._edge, microbatch, self._slot, split)
 
-    def _expect(self, transfer: Transfer, split: int, microbatch: int) -> Arriving | _KeptMessage:
-        first, last = counted_samples(transfer.ends, self._sent, self._taken)
+    def _expect(
+        self, transfer: routes.Transfer, split: int, microbatch: int
+    ) -> messages.Arriving | _KeptMessage:
+        first, last = routes.counted_samples(transfer.ends, self._sent, self._taken)
         tag = self._tag(microbatch, split)
         if not transfer.moves:
             return self._kept.pop(tag)
@@ -188,7 +178,7 @@ class RouteCommunicator:
         if counts.shape[1] == stop - start:
             return counts
         assert self._group is not None
-        first = counted_samples(self._incoming[0][0].ends, self._sent, self._taken)[0]
+        first = routes.counted_samples(self._incoming[0][0].ends, self._sent, self._taken)[0]
         begin, end = self._part(self._rank)
         sizes = [last - first for first, last in map(self._part, self._members)]
         received = counts[:, begin - first : end - first].T.contiguous()
@@ -210,7 +200,7 @@ class RouteCommunicator:
                 self._share_parts(rows, counts.tolist())
 
     def _lead(self, rows: Sequence[torch.Tensor], counts: torch.Tensor) -> None:
-        about = torch.cat([encode_header(rows), counts.flatten()])
+        about = torch.cat([messages.encode_header(rows), counts.flatten()])
         dist.broadcast(about, self._rank, group=self._group)
         for kind in rows:
             dist.broadcast(kind, self._rank, group=self._group)
@@ -225,15 +215,15 @@ class RouteCommunicator:
 
     def _from_leader(self) -> tuple[list[torch.Tensor], torch.Tensor]:
         start, stop = self._taken[self._rank]
-        about = room_for_header(self._kinds * (stop - start))
+        about = messages.room_for_header(self._kinds * (stop - start))
         leader = next(r for r in self._members if self._receives(r))
         with self._mailbox.times.part(StepPart.PEER):
             dist.broadcast(about, leader, group=self._group)
-            rows = decode_header(about, self._mailbox.device)
+            rows = messages.decode_header(about, self._mailbox.device)
         with self._mailbox.times.part(StepPart.GROUP):
             for kind in rows:
                 dist.broadcast(kind, leader, group=self._group)
-        return rows, about[len(room_for_header()) :].reshape(self._kinds, -1)
+        return rows, about[len(messages.room_for_header()) :].reshape(self._kinds, -1)
 
     def _receives(self, rank: int) -> bool:
         return any(transfer.destination_rank == rank for transfer in self._route.transfers)

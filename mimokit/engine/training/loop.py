@@ -52,14 +52,8 @@ from mimokit.engine.training.profiling import profiler
 from mimokit.engine.training.saving import save_hf
 from mimokit.engine.training.tracer import Arrivals, Tracer, align_clocks
 from mimokit.engine.user_loop.stages import with_forward_step
+from mimokit.planning import checkpoints
 from mimokit.planning.checkpoint_files import check_save, without_digests
-from mimokit.planning.checkpoints import (
-    Checkpoint,
-    check_same_data,
-    check_same_replicas,
-    folder_of_replica,
-    read_checkpoint,
-)
 from mimokit.planning.replicas import strategies
 from mimokit.planning.types import LayoutPlan
 from mimokit.samples import Emit, StepSample
@@ -166,18 +160,20 @@ def prepare(
         begun,
     )
     if saved is not None:
-        check_same_data(saved, data_position(config, plan, data, rank))
+        checkpoints.check_same_data(saved, data_position(config, plan, data, rank))
         load(saved, config, model, update, rank)
     return TrainingState(model, update, data, iterator, config, iteration=begun)
 
 
-def _saved_state(config: ExperimentConfig, peers: Peers | None) -> Checkpoint | None:
+def _saved_state(config: ExperimentConfig, peers: Peers | None) -> checkpoints.Checkpoint | None:
     if config.runtime.resume_from is None:
         return None
-    whole = saved = read_checkpoint(config.runtime.resume_from)
-    check_same_replicas(whole, config)
+    whole = saved = checkpoints.read_checkpoint(config.runtime.resume_from)
+    checkpoints.check_same_replicas(whole, config)
     if peers is not None and peers.replica:
-        saved = read_checkpoint(whole.directory / folder_of_replica(peers.replica))
+        saved = checkpoints.read_checkpoint(
+            whole.directory / checkpoints.folder_of_replica(peers.replica)
+        )
         check_save(saved, whole)
     elif dist.get_rank() == 0 and (sentence := without_digests(whole)):
         print(sentence, flush=True)

@@ -9,17 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mimokit.cluster import EngineCluster
-from mimokit.config import ExperimentConfig, check_runnable
+from mimokit.config import ExperimentConfig, check_runnable, user_code
 from mimokit.config.graph import topological_order
 from mimokit.config.runtime import AS_DRAWN
-from mimokit.config.user_code import (
-    NO_CODE,
-    ForwardStep,
-    OwnLoss,
-    OwnModule,
-    UserCode,
-    checked_code,
-)
 from mimokit.experiment import on_rank
 from mimokit.experiment.culprit.arrays import Array, OnRank, array_of, deviating, rank_parts
 from mimokit.experiment.culprit.kinds import changes, kind_of, possible_factors
@@ -63,7 +55,7 @@ class Side:
 
     name: str
     config: ExperimentConfig
-    code: UserCode = NO_CODE
+    code: user_code.UserCode = user_code.NO_CODE
 
     @property
     def in_row(self) -> bool:
@@ -149,9 +141,9 @@ def explain(
     against: Config | None = None,
     steps: int = STEPS,
     reference: Reference | None = None,
-    modules: Mapping[str, OwnModule] | None = None,
-    loss_func: OwnLoss | None = None,
-    forward_step: ForwardStep | None = None,
+    modules: Mapping[str, user_code.OwnModule] | None = None,
+    loss_func: user_code.OwnLoss | None = None,
+    forward_step: user_code.ForwardStep | None = None,
 ) -> CulpritReport:
     """Compare a layout with one process, or with another layout, tensor by tensor.
 
@@ -193,14 +185,16 @@ def explain(
 def _side(
     config: Config,
     data: DataSource | None,
-    modules: Mapping[str, OwnModule] | None = None,
-    loss_func: OwnLoss | None = None,
-    forward_step: ForwardStep | None = None,
+    modules: Mapping[str, user_code.OwnModule] | None = None,
+    loss_func: user_code.OwnLoss | None = None,
+    forward_step: user_code.ForwardStep | None = None,
 ) -> Side:
     layout = for_verification(finalized_copy(config))
     check_runnable(layout)
     _reject_other_samples(layout)
-    return Side(layout.name, layout, checked_code(layout, modules, loss_func, forward_step, data))
+    return Side(
+        layout.name, layout, user_code.checked_code(layout, modules, loss_func, forward_step, data)
+    )
 
 
 def _reject_other_samples(layout: ExperimentConfig) -> None:

@@ -28,15 +28,8 @@ from mimokit.analysis import write_trace
 from mimokit.cluster.errors import RunAborted
 from mimokit.config.runtime import TENSORBOARD
 from mimokit.experiment.restarts import Restart
+from mimokit.experiment.results import info
 from mimokit.experiment.results.folder import Folder
-from mimokit.experiment.results.info import (
-    DIGESTS,
-    RunProgress,
-    RunSetting,
-    Status,
-    error_record,
-    run_info,
-)
 from mimokit.experiment.results.loggers import LoggedRun, RunLogger, call_loggers
 from mimokit.experiment.results.tables import AppendedTable
 from mimokit.planning.digests import digest_of_file
@@ -73,7 +66,7 @@ class RunWriter:
     """Writes one run into a claimed folder, which is released at the end."""
 
     def __init__(
-        self, folder: Folder, setting: RunSetting, loggers: Sequence[RunLogger] = ()
+        self, folder: Folder, setting: info.RunSetting, loggers: Sequence[RunLogger] = ()
     ) -> None:
         self.directory = folder.path
         self._folder = folder
@@ -100,7 +93,7 @@ class RunWriter:
         """Set an earlier run aside, write the config and that the run began; may raise OSError."""
         self._folder.set_earlier_run_aside()
         self._write_config()
-        self._write_info(RunProgress())
+        self._write_info(info.RunProgress())
         config, plan = self._setting.config, self._setting.plan
         run = LoggedRun(config.name, tuple(plan.modules), config.to_mapping(), config.to_yaml())
         call_loggers(self._loggers, lambda logger: logger.start(run, self.directory))
@@ -119,7 +112,7 @@ class RunWriter:
         for name in (RunFile.METRICS, RunFile.METRICS_BY_RANK, RunFile.EVALUATIONS, RunFile.ERROR):
             (self.directory / name).unlink(missing_ok=True)
         self._write_config()
-        self._write_info(RunProgress())
+        self._write_info(info.RunProgress())
 
     @property
     def note(self) -> dict[str, Any]:
@@ -146,7 +139,7 @@ class RunWriter:
         elif isinstance(sample, RankFacts):
             self._facts[sample.rank] = sample
             if len(self._facts) == self._setting.plan.world_size:
-                self._write_info(RunProgress(completed=self._complete_iterations))
+                self._write_info(info.RunProgress(completed=self._complete_iterations))
 
     def finish(
         self,
@@ -167,13 +160,13 @@ class RunWriter:
             OSError: some file could not be written; the others are. May be called again.
         """
         status = self._status(error)
-        progress = RunProgress(
+        progress = info.RunProgress(
             status, seconds, self._complete_iterations, datetime.now().astimezone(), restarts
         )
         parts: list[Callable[[], None]] = [
             self._folder.make_again,
             self._write_config,
-            lambda: self._write_error(error if status is Status.FAILED else None),
+            lambda: self._write_error(error if status is info.Status.FAILED else None),
             lambda: self._write_tables(samples),
             lambda: self._write_info(progress),  # with digests of the tables
             lambda: self._write_health(health),
@@ -189,11 +182,13 @@ class RunWriter:
     def _complete_iterations(self) -> int:
         return min(self._completed.values())
 
-    def _status(self, error: Exception | None) -> Status:
+    def _status(self, error: Exception | None) -> info.Status:
         if error is not None:
-            return Status.STOPPED if isinstance(error, RunAborted) else Status.FAILED
+            return info.Status.STOPPED if isinstance(error, RunAborted) else info.Status.FAILED
         planned = self._setting.config.runtime.num_iterations
-        return Status.COMPLETED if self._complete_iterations >= planned else Status.STOPPED
+        return (
+            info.Status.COMPLETED if self._complete_iterations >= planned else info.Status.STOPPED
+        )
 
     def _take_step(self, sample: StepSample) -> None:
         self._completed[sample.rank] = sample.iteration + 1
@@ -224,10 +219,10 @@ class RunWriter:
         with whole_file(self.directory / RunFile.CONFIG) as file:
             file.write(without_secrets(self._setting.config.to_yaml()))
 
-    def _write_info(self, progress: RunProgress) -> None:
-        content = run_info(self._setting, progress, list(self._facts.values()))
+    def _write_info(self, progress: info.RunProgress) -> None:
+        content = info.run_info(self._setting, progress, list(self._facts.values()))
         if progress.finished is not None:
-            content[DIGESTS] = self._digests()
+            content[info.DIGESTS] = self._digests()
         write_json(self.directory / RunFile.INFO, content)
 
     def _digests(self) -> dict[str, str]:
@@ -236,7 +231,7 @@ class RunWriter:
 
     def _write_error(self, error: Exception | None) -> None:
         if error is not None:
-            content = error_record(error, self._completed)
+            content = info.error_record(error, self._completed)
             write_json(self.directory / RunFile.ERROR, content)
 
     def _write_health(self, health: Mapping[str, Any] | None) -> None:

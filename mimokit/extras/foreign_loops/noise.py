@@ -7,16 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mimokit.experiment.culprit import TOLERANCE, allowed_of
+from mimokit.extras.foreign_loops import recording
 from mimokit.extras.foreign_loops.places import Placed, Shape, distances, norm_of, placed
-from mimokit.extras.foreign_loops.recording import (
-    BEFORE,
-    GRADIENT,
-    WEIGHT,
-    Array,
-    Key,
-    Recorded,
-    RecordedPart,
-)
 
 TOLERANCES = {"float64": 1e-5, "float32": 1e-5, "float16": 2.0**-8, "bfloat16": 2.0**-5}
 """Largest difference of a tensor, relative to its norm, by its type of fewer bits, where no
@@ -35,7 +27,7 @@ Floats = NDArray[np.float64]
 Pair = tuple[Placed, Placed]
 
 
-def tolerance_of(parts: Sequence[RecordedPart]) -> float:
+def tolerance_of(parts: Sequence[recording.RecordedPart]) -> float:
     """Return the relative difference that is allowed of a tensor of which nothing is measured."""
     return max(TOLERANCES.get(part.about["dtype"], TOLERANCE) for part in parts)
 
@@ -43,32 +35,32 @@ def tolerance_of(parts: Sequence[RecordedPart]) -> float:
 class NoiseOfSteps:
     """What noise explains of each step of two recordings, as they are compared in order."""
 
-    def __init__(self, first: Recorded, second: Recorded) -> None:
+    def __init__(self, first: recording.Recorded, second: recording.Recorded) -> None:
         self._first, self._second = first, second
         self._floors = _floors(first)
         self._squares: dict[int, float] = {}
         self._explained: dict[int, float] = {}
 
-    def add(self, key: Key, norm: float, share: float = 0.0) -> None:
+    def add(self, key: recording.Key, norm: float, share: float = 0.0) -> None:
         """Add a weight after a step, and the share of its norm that noise explains."""
         self._squares[key[0]] = self._squares.get(key[0], 0.0) + norm**2
         self._explained[key[0]] = self._explained.get(key[0], 0.0) + (share * norm) ** 2
 
-    def floor(self, key: Key) -> float:
+    def floor(self, key: recording.Key) -> float:
         """Return the root mean square against which a tensor is measured at least."""
-        return self._floors.get(key[0], 0.0) if key[2] == GRADIENT else 0.0
+        return self._floors.get(key[0], 0.0) if key[2] == recording.GRADIENT else 0.0
 
-    def allowed(self, key: Key) -> float:
+    def allowed(self, key: recording.Key) -> float:
         """Return the relative difference of a tensor that the weights before its step explain.
 
         That of a weight is explained by the gradients alone.
         """
         squares = self._squares.get(key[0] - 1, 0.0)
-        if key[2] == WEIGHT or not squares:
+        if key[2] == recording.WEIGHT or not squares:
             return 0.0
         return allowed_of(math.sqrt(self._explained[key[0] - 1] / squares))
 
-    def uncounted(self, key: Key, shape: Shape) -> Floats:
+    def uncounted(self, key: recording.Key, shape: Shape) -> Floats:
         """Return by how much each entry of a weight may differ, since its gradients do.
 
         Adam divides a gradient by its size: where two differ by a share of their size, so do the
@@ -76,11 +68,11 @@ class NoiseOfSteps:
         nothing. More than what is allowed of a gradient is not noise, and excuses nothing.
         """
         step, call, _, name = key
-        before = self._pair((0, 0, BEFORE, name), shape)
+        before = self._pair((0, 0, recording.BEFORE, name), shape)
         noise = gradient = update = total = np.zeros(shape)
         for earlier in range(step + 1):
-            after = self._pair((earlier, call, WEIGHT, name), shape)
-            of_gradient = earlier, call, GRADIENT, name
+            after = self._pair((earlier, call, recording.WEIGHT, name), shape)
+            of_gradient = earlier, call, recording.GRADIENT, name
             gradients = self._pair(of_gradient, shape)
             if gradients is not None:
                 noise = np.maximum(noise, np.minimum(_apart(*gradients), self._most(of_gradient)))
@@ -92,7 +84,7 @@ class NoiseOfSteps:
             before = after
         return np.nan_to_num(total, nan=0.0, posinf=0.0)
 
-    def _pair(self, key: Key, shape: Shape) -> Pair | None:
+    def _pair(self, key: recording.Key, shape: Shape) -> Pair | None:
         if key not in self._first.parts or key not in self._second.parts:
             return None
         own, other = placed(self._first.parts[key], self._second.parts[key])
@@ -100,22 +92,22 @@ class NoiseOfSteps:
             return None
         return own, other
 
-    def _most(self, key: Key) -> float:
+    def _most(self, key: recording.Key) -> float:
         parts = self._first.parts[key]
         allowed = max(tolerance_of((*parts, *self._second.parts[key])), self.allowed(key))
         return allowed * max(self.floor(key), *(_mean(part.values) for part in parts))
 
 
-def _floors(recorded: Recorded) -> dict[int, float]:
+def _floors(recorded: recording.Recorded) -> dict[int, float]:
     floors: dict[int, float] = {}
     for (step, _, phase, _), parts in recorded.parts.items():
-        if phase == GRADIENT:
+        if phase == recording.GRADIENT:
             largest = max(float(np.abs(part.values).max(initial=0.0)) for part in parts)
             floors[step] = max(floors.get(step, 0.0), FLOOR * largest)
     return floors
 
 
-def _mean(values: Array) -> float:
+def _mean(values: recording.Array) -> float:
     return norm_of(values) / math.sqrt(max(1, values.size))
 
 

@@ -7,33 +7,23 @@ from typing import Annotated, Any
 
 import typer
 
-from mimokit.cli.shared import (
-    Cluster,
-    Directory,
-    Dtype,
-    Json,
-    Tensor,
-    engines_for,
-    failures,
-    show_proof,
-    whole_numbers,
-)
+from mimokit.cli import shared
 from mimokit.progress import shown
 from mimokit.units import counted
 
 
 def check(
-    directory: Directory,
-    tp: Tensor = 1,
-    dtype: Dtype = None,
+    directory: shared.Directory,
+    tp: shared.Tensor = 1,
+    dtype: shared.Dtype = None,
     batch: Annotated[int, typer.Option(help="Rows of tokens, or images.")] = 2,
     length: Annotated[
         int | None,
         typer.Option(help="Tokens of a row; by default 16, or all positions if fewer."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of tokens or images.")] = 0,
-    as_json: Json = False,
-    cluster: Cluster = None,
+    as_json: shared.Json = False,
+    cluster: shared.Cluster = None,
 ) -> None:
     """Prove that what trains computes the model: logits and layers against Hugging Face's.
 
@@ -46,19 +36,19 @@ def check(
     """
     from mimokit.extras.generation.check.weight_check import WeightCheck
 
-    with failures():
+    with shared.failures():
         asked = WeightCheck.of(directory, tp, dtype, batch, length, seed)
-        with engines_for(tp, cluster, progress=True) as engines:
+        with shared.engines_for(tp, cluster, progress=True) as engines:
             report = asked.run(engines)
-    show_proof(report, as_json)
+    shared.show_proof(report, as_json)
 
 
 def generate(
-    directory: Directory,
+    directory: shared.Directory,
     tokens: Annotated[
         list[str], typer.Option(help="Token ids of a prompt, such as 1,2,3; may be repeated.")
     ],
-    tp: Tensor = 1,
+    tp: shared.Tensor = 1,
     replicas: Annotated[int, typer.Option(help="Copies that share the prompts.")] = 1,
     max_new_tokens: Annotated[int, typer.Option(help="Of every prompt.")] = 32,
     temperature: Annotated[
@@ -77,17 +67,19 @@ def generate(
         list[int] | None,
         typer.Option(help="Token that ends a text; by default the eos_token_id of the files."),
     ] = None,
-    dtype: Dtype = None,
-    as_json: Json = False,
-    cluster: Cluster = None,
+    dtype: shared.Dtype = None,
+    as_json: shared.Json = False,
+    cluster: shared.Cluster = None,
 ) -> None:
     """Generate tokens on tensor parallel ranks, with a cache and without gathering logits."""
-    with failures():
+    with shared.failures():
         from mimokit.experiment import ShardedModel
         from mimokit.extras.generation.prompts import PromptRules, check_whole, decoded
         from mimokit.planning.weights import language_planner, stored_weights
 
-        prompts = [whole_numbers(t, "--tokens", "token ids") if t.strip() else [] for t in tokens]
+        prompts = [
+            shared.whole_numbers(t, "--tokens", "token ids") if t.strip() else [] for t in tokens
+        ]
         how: dict[str, Any] = {
             "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p,
             "repetition_penalty": repetition_penalty,
@@ -96,7 +88,7 @@ def generate(
         rules.request(prompts, max_new_tokens, how, seed, stop)  # rejected before engines start
         check_whole("replicas", replicas, least=1)
         with (
-            engines_for(tp * replicas, cluster, progress=True) as engines,
+            shared.engines_for(tp * replicas, cluster, progress=True) as engines,
             shown("Reading weights") as bar,
             ShardedModel(engines, directory, tp, replicas=replicas, dtype=dtype) as model,
         ):

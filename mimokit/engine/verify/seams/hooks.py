@@ -8,13 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from mimokit.engine.megatron import (
-    ColumnParallelLinear,
-    GPTModel,
-    MoELayer,
-    RowParallelLinear,
-    TransformerLayer,
-)
+from mimokit.engine import megatron
 from mimokit.engine.models.chunks import chunks_of
 from mimokit.engine.models.encoder import Encoder
 from mimokit.engine.models.rng import row_computed, rows_computed
@@ -46,7 +40,7 @@ def hook_module(recorder: Recorder, name: str, module: torch.nn.Module) -> None:
 
 
 def _cut_of(owner: torch.nn.Module) -> SequenceCut | None:
-    if isinstance(owner, GPTModel):
+    if isinstance(owner, megatron.GPTModel):
         return SequenceCut(owner.config, owner.pg_collection, causal=True)
     if isinstance(owner, Encoder) and not owner.shares_items:
         return getattr(owner, "_cut", None)
@@ -85,7 +79,7 @@ class _Layers:
         parts = modules_of_whole(owner)
         for path, part in parts.items():
             operation = f"{prefix}{path}"
-            if isinstance(part, TransformerLayer):
+            if isinstance(part, megatron.TransformerLayer):
                 part.register_forward_pre_hook(partial(self._begin, operation), with_kwargs=True)
                 part.register_forward_hook(partial(self._end, operation))
             elif path == "output_layer":
@@ -94,16 +88,16 @@ class _Layers:
                 self._watch(operation, part, _whole, _whole, after=PROJECTOR)
             elif ".experts." in path:
                 continue
-            elif isinstance(part, ColumnParallelLinear):
+            elif isinstance(part, megatron.ColumnParallelLinear):
                 self._watch(operation, part, _whole, _rows_of_weight(part))
-            elif isinstance(part, RowParallelLinear):
+            elif isinstance(part, megatron.RowParallelLinear):
                 self._watch(operation, part, _columns_of_weight(part), _whole)
             elif path.endswith(".core_attention"):
                 after = parts[path.replace("core_attention", "linear_proj")]
                 self._watch(operation, part, _queries_before(after), _columns_of_weight(after))
-            elif isinstance(part, MoELayer) or path.endswith(NORMS):
+            elif isinstance(part, megatron.MoELayer) or path.endswith(NORMS):
                 self._watch(operation, part, _whole, _whole)
-            if isinstance(part, MoELayer):
+            if isinstance(part, megatron.MoELayer):
                 MixtureHooks(self.recorder, self.name, operation, part, self._between).hook()
 
     def _watch(

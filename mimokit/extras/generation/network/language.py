@@ -10,14 +10,8 @@ import torch.nn.functional as F
 
 from mimokit.architecture.modules import LanguageModel
 from mimokit.engine.rotary import RotaryPositions
+from mimokit.extras.generation.network import layers
 from mimokit.extras.generation.network.exchange import Group, all_gathered, rank_of, summed
-from mimokit.extras.generation.network.layers import (
-    KeyValueCache,
-    Layers,
-    Parameters,
-    Tokens,
-    turns,
-)
 
 TABLE = "embedding.word_embeddings.weight"
 POSITIONS = "embedding.position_embeddings.weight"
@@ -61,24 +55,24 @@ class PaddedTokens:
 class LanguageShard:
     """The part of a language model that one rank has."""
 
-    def __init__(self, parameters: Parameters, model: LanguageModel, group: Group) -> None:
+    def __init__(self, parameters: layers.Parameters, model: LanguageModel, group: Group) -> None:
         self.parameters, self.model = parameters, model
-        self.group, self.layers = group, Layers(parameters, model.net, group)
+        self.group, self.layers = group, layers.Layers(parameters, model.net, group)
         self._like = parameters[TABLE]
         self.device = self._like.device
         self._rotary = RotaryPositions(model.rope_theta, model.rope_scaling)
         self._frequencies = self._rotary.frequencies(model.net.head_dim).to(self.device)
 
-    def new_cache(self, batch: int, tokens: int) -> KeyValueCache:
+    def new_cache(self, batch: int, tokens: int) -> layers.KeyValueCache:
         """Return an empty cache for a number of tokens per row."""
         net, groups = self.model.net, self.layers.cached_groups
-        return KeyValueCache((net.layers, batch, groups, tokens, net.head_dim), self._like)
+        return layers.KeyValueCache((net.layers, batch, groups, tokens, net.head_dim), self._like)
 
     @torch.no_grad()
     def __call__(
         self,
         batch: PaddedTokens,
-        cache: KeyValueCache | None = None,
+        cache: layers.KeyValueCache | None = None,
         *,
         last_only: bool = False,
     ) -> torch.Tensor:
@@ -96,13 +90,13 @@ class LanguageShard:
         turned = (
             None
             if learned
-            else turns(positions, self._frequencies, self._like.dtype, self._rotary.growth)
+            else layers.turns(positions, self._frequencies, self._like.dtype, self._rotary.growth)
         )
         sees_all = new == 1 and not batch.padded
         allowed = None if sees_all else _allowed(places, batch.padding, before + new)
         window = self.model.net.window
         windowed = _allowed(places, batch.padding, before + new, window) if window else None
-        tokens = Tokens(allowed, windowed, turned)
+        tokens = layers.Tokens(allowed, windowed, turned)
         hidden = self.layers(self._embedded(batch.ids, positions), tokens, cache)
         if cache is not None:
             cache.advance(new)

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mimokit.cluster.devices import gpu_number
-from mimokit.extras.strategies.fits import checkpoint
+from mimokit.extras.strategies.fits import checkpoint, records
 from mimokit.extras.strategies.fits.agreement import (
     Facts,
     StopAgreement,
@@ -32,14 +32,6 @@ from mimokit.extras.strategies.fits.job import (
     Micro,
     NodeBatches,
     ValidationData,
-)
-from mimokit.extras.strategies.fits.records import (
-    Begun,
-    NodeStep,
-    Record,
-    Reporter,
-    Validation,
-    Watch,
 )
 from mimokit.extras.strategies.nodes import communicate
 from mimokit.extras.strategies.nodes.buckets import trainable
@@ -74,10 +66,10 @@ class FitNode:
             # More threads would compete for cores with the other nodes of this machine.
             torch.set_num_threads(1)
         self._model, self._strategy = job.model.to(self._device), job.strategy
-        self._report = Reporter(emit, rank, nodes)
-        self._records: list[Record] = []
+        self._report = records.Reporter(emit, rank, nodes)
+        self._records: list[records.Record] = []
         self._step, self._validated, self._saved = 0, -1, -1
-        self._watch = Watch()
+        self._watch = records.Watch()
         self._token = ""
 
     def begin(self) -> None:
@@ -97,7 +89,7 @@ class FitNode:
         sizes = (self._minibatch_size, job.autocast)
         self._named = dict(self._model.named_parameters())
         self._evaluator = Evaluator(self._model, validation, *ranks, *sizes)
-        begun = Begun(self._rank, self._step, self._total, self._minibatch_size, notes)
+        begun = records.Begun(self._rank, self._step, self._total, self._minibatch_size, notes)
         self._report.send(begun)
         self._report.again(self._records)
         if self._step == 0:
@@ -157,7 +149,7 @@ class FitNode:
         self._minibatch_size = state.header.minibatch_size
         self._records = state.records
 
-    def _train_step(self, micros: list[Micro]) -> tuple[NodeStep, dict[str, float]]:
+    def _train_step(self, micros: list[Micro]) -> tuple[records.NodeStep, dict[str, float]]:
         strategy, watch = self._strategy, self._watch
         step = communicate.ledger.step = self._step + 1
         parts = {"data_time": watch.lap()}
@@ -181,14 +173,14 @@ class FitNode:
         parts["communication_time"] = watch.exchanging
         parts["optimizer_time"] = whole - watch.exchanging
         parts["time"] = time.time()
-        record = NodeStep(
+        record = records.NodeStep(
             self._rank, step, samples, loss, rate, watch.total - watch.exchanging, watch.total,
             means(metrics),
         )  # fmt: skip
         watch.next_step()
         return record, parts
 
-    def _report_step(self, record: NodeStep, parts: dict[str, float]) -> None:
+    def _report_step(self, record: records.NodeStep, parts: dict[str, float]) -> None:
         """Send the step; where a validation is due, node 0 sends both together."""
         due = self._step % self._job.val_interval == 0 or self._step == self._total
         if self._rank or not due:
@@ -199,7 +191,7 @@ class FitNode:
                 self._report.step(record, parts, validation)
             self._begin_together()
 
-    def _validate(self) -> Validation | None:
+    def _validate(self) -> records.Validation | None:
         """Return what node 0 reports of a validation; elsewhere None. Collective."""
         communicate.ledger.step = self._validated = self._step
         return self._evaluator.evaluate(self._step)
@@ -240,7 +232,7 @@ class FitNode:
         # On an emulated network the next exchange would last longer by what one node was busy with.
         if self._job.pace is not None and self._nodes > 1:
             dist.barrier()
-        self._watch = Watch()
+        self._watch = records.Watch()
 
 
 def device_of(job: FitJob, rank: int) -> torch.device:

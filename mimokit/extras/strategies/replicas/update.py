@@ -12,18 +12,10 @@ import torch
 from mimokit.architecture.tensor_cut import Shape
 from mimokit.config import StrategyConfig
 from mimokit.config.strategy import TAKES
+from mimokit.engine import parallel
 from mimokit.engine.collectives import gather_json
 from mimokit.engine.device import rank_device
 from mimokit.engine.models import named_parameters
-from mimokit.engine.parallel import (
-    MainGradUpdate,
-    ModuleDataParallel,
-    is_held_in_part,
-    main_value,
-    main_weight,
-    shard_of,
-    state_shard,
-)
 from mimokit.engine.replicas import Peers
 from mimokit.engine.steps import Step, StepGenerator
 from mimokit.extras.strategies.exchanges.shapes import in_order
@@ -37,7 +29,7 @@ from mimokit.extras.strategies.replicas.plan import ExchangingReplicas
 from mimokit.step_kinds import StepKind
 
 
-class ReplicaUpdate(MainGradUpdate):
+class ReplicaUpdate(parallel.MainGradUpdate):
     """Steps as the layout alone does, and exchanges entry by entry with the peers of this rank."""
 
     peers: Peers
@@ -127,7 +119,7 @@ class ReplicaUpdate(MainGradUpdate):
 
 
 def update_of_replica(
-    peers: Peers, modules: Mapping[str, ModuleDataParallel]
+    peers: Peers, modules: Mapping[str, parallel.ModuleDataParallel]
 ) -> Callable[..., ReplicaUpdate]:
     """Return what takes the arguments of `MainGradUpdate`. Collective over the replica's ranks."""
     return partial(ReplicaUpdate, peers=peers, trained=trained_on_rank(modules, peers.plan.config))
@@ -171,19 +163,19 @@ class GatheredWeight:
     @classmethod
     def of(cls, parameter: torch.nn.Parameter) -> GatheredWeight:
         """Return it, with the value of the weight. Collective over the ranks with its shards."""
-        return cls(parameter, torch.nn.Parameter(main_value(parameter).clone()))
+        return cls(parameter, torch.nn.Parameter(parallel.main_value(parameter).clone()))
 
     @torch.no_grad()
     def gather(self) -> None:
         """Take the value of the weight. Collective over the ranks with its shards."""
-        self.whole.copy_(main_value(self.parameter))
+        self.whole.copy_(parallel.main_value(self.parameter))
 
     @torch.no_grad()
     def keep_own(self) -> None:
         """Let the entries that this rank steps be those of the copy."""
-        shard = state_shard(self.parameter)
+        shard = parallel.state_shard(self.parameter)
         assert shard is not None
-        main_weight(self.parameter).copy_(shard.of(self.whole))
+        parallel.main_weight(self.parameter).copy_(shard.of(self.whole))
 
 
 @dataclass(frozen=True)
@@ -198,7 +190,9 @@ class Trained:
     gathered: Sequence[GatheredWeight]
 
 
-def trained_on_rank(modules: Mapping[str, ModuleDataParallel], config: StrategyConfig) -> Trained:
+def trained_on_rank(
+    modules: Mapping[str, parallel.ModuleDataParallel], config: StrategyConfig
+) -> Trained:
     """Return what trains on this rank. Collective over the ranks of the replica.
 
     Where a strategy exchanges weights, those are gathered of which ranks have shards.
@@ -209,18 +203,18 @@ def trained_on_rank(modules: Mapping[str, ModuleDataParallel], config: StrategyC
         for path, parameter in named_parameters(wrapped.module).items()
         if parameter.requires_grad
     }
-    shards = {name: shard_of(parameter) for name, parameter in parameters.items()}
+    shards = {name: parallel.shard_of(parameter) for name, parameter in parameters.items()}
     gathered: dict[str, GatheredWeight] = {}
     if not config.averages_gradients:
         gathered = {
             name: GatheredWeight.of(parameter)
             for name, parameter in parameters.items()
-            if state_shard(parameter) is not None and not _is_whole(parameter)
+            if parallel.state_shard(parameter) is not None and not _is_whole(parameter)
         }
         trained = {name: _whole_weight(parameter) for name, parameter in parameters.items()}
         trained |= {name: weight.whole for name, weight in gathered.items()}
     else:
-        trained = {name: main_weight(parameter) for name, parameter in parameters.items()}
+        trained = {name: parallel.main_weight(parameter) for name, parameter in parameters.items()}
     wholes = {name: list(shard.cut.whole) for name, shard in shards.items()}
     everywhere: dict[str, Shape] = {
         name: tuple(shape) for rank in gather_json(wholes) for name, shape in rank.items()
@@ -229,8 +223,8 @@ def trained_on_rank(modules: Mapping[str, ModuleDataParallel], config: StrategyC
 
 
 def _is_whole(parameter: torch.nn.Parameter) -> bool:
-    return parameter.dtype == torch.float32 and not is_held_in_part(parameter)
+    return parameter.dtype == torch.float32 and not parallel.is_held_in_part(parameter)
 
 
 def _whole_weight(parameter: torch.nn.Parameter) -> torch.nn.Parameter:
-    return main_weight(parameter) if state_shard(parameter) is None else parameter
+    return parallel.main_weight(parameter) if parallel.state_shard(parameter) is None else parameter
