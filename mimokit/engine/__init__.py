@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from mimokit.engine.megatron import VisionModalitySubmodules as VisionModalitySubmodules
     from mimokit.engine.models.experts import experts_spec as experts_spec
     from mimokit.engine.models.own_modules import layer_config as layer_config
-    from mimokit.engine.models.provider import MimoModelProvider as MimoModelProvider
     from mimokit.engine.models.provider import MimoModelProviderResult as MimoModelProviderResult
     from mimokit.engine.parallel.grids import is_current_rank_in_grid as is_current_rank_in_grid
     from mimokit.engine.parallel.optimizer import MainGradAdamW as MainGradAdamW
@@ -73,5 +72,6 @@ if TYPE_CHECKING:
     from mimokit.engine.user_loop.models import (
         get_vlm_mimo_model_homogeneous as get_vlm_mimo_model_homogeneous,
     )
+    from mimokit.engine.user_loop.provider import MimoModelProvider as MimoModelProvider
 else:
     __getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

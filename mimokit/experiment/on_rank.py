@@ -18,7 +18,7 @@ from mimokit.planning.execution import Dtype
 from mimokit.planning.expert_choices import ExpertChoices, together
 from mimokit.planning.seams import Recording, Seam
 from mimokit.planning.types import LayoutPlan
-from mimokit.prediction.peak import peak_of_device
+from mimokit.prediction.device_peak import peak_of_device
 from mimokit.samples import CalibrationSample, Sample, StepSample, to_wire
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from mimokit.experiment.checkpoints import check_resumable
 from mimokit.experiment.results.loggers import make_loggers
 from mimokit.planning.layout import check_plannable
 from mimokit.planning.types import LayoutPlan
-from mimokit.planning.weights.modules import check_saving, check_weight_files
+from mimokit.planning.weights.problems import check_saving, check_weight_files
 from mimokit.units import counted
 
 Config: TypeAlias = "ExperimentConfig | str | os.PathLike[str]"

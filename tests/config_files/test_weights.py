@@ -16,7 +16,8 @@ from mimokit.config import ConfigError, ProjectorArchitecture
 from mimokit.config_files import config_from_mapping
 from mimokit.experiment.prepare import finalized_copy
 from mimokit.planning.weights import read_directory
-from mimokit.planning.weights.modules import check_saving, check_weight_files, module_planner
+from mimokit.planning.weights.modules import module_planner
+from mimokit.planning.weights.problems import check_saving, check_weight_files
 from tests.hugging_face_weights import checkpoint
 from tests.layouts_weights import weights_config, weights_mapping
 from tests.llava import llava_config

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from mimokit.config import ConfigError, RuntimeConfig
+from mimokit.prediction.device_peak import peak_of_device
 from mimokit.prediction.hardware import Cores, Hardware, load_hardware, save_hardware
-from mimokit.prediction.peak import peak_of_device, peak_of_hardware
+from mimokit.prediction.peak import peak_of_hardware
 
 H100 = load_hardware("h100")
 

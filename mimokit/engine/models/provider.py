@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from mimokit.architecture.tensor_cut import ShardPlace, TensorCut
 from mimokit.axes import Axis
-from mimokit.config import MimoParallelismConfig, check_experiment
+from mimokit.config import MimoParallelismConfig
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import (
     HyperCommGrid,
@@ -28,7 +28,6 @@ from mimokit.engine.megatron import (
     ensure_memory_buffer,
 )
 from mimokit.engine.models.chunks import ModuleChunks, built, chunks_of
-from mimokit.engine.models.described import with_networks
 from mimokit.engine.models.rng import module_seed, seed_modules
 from mimokit.engine.models.transformer import DTYPES, StagePart, set_precision
 from mimokit.engine.models.weights import load_weights, named_parameters
@@ -36,8 +35,6 @@ from mimokit.engine.parallel.data_parallel import wrap_data_parallel
 from mimokit.engine.parallel.grids import create_grids, participating
 from mimokit.engine.parallel.marks import set_own_shards, set_shards
 from mimokit.planning.execution import Dtype, ModuleExecution
-from mimokit.planning.layout import plan_checked
-from mimokit.planning.model_section import experiment_of_model
 from mimokit.planning.types import LayoutPlan
 from mimokit.units import counted
 
@@ -61,8 +58,8 @@ class MimoModelProviderResult:
 
 
 @dataclass
-class MimoModelProvider:
-    """Builds the modules of a multi-module model on the ranks that take part in them.
+class ModelProvider:
+    """Builds the modules of a planned model on the ranks that take part in them.
 
     Attributes:
         language_model_spec: `pg_collection` is injected.
@@ -71,7 +68,6 @@ class MimoModelProvider:
         seed: every module starts from a separate seed, made from this one and its name.
         cuts: module -> parameter of the whole module -> how it is cut.
         own_modules: those in which parameters of the user are, which `cuts` need not have.
-        tokens_per_item: encoder -> tokens that an item becomes, where no network says it.
     """
 
     language_model_spec: ModuleSpec
@@ -82,38 +78,19 @@ class MimoModelProvider:
     decoder_specs: Mapping[str, ModuleSpec] = field(default_factory=dict)
     cuts: Mapping[str, Mapping[str, TensorCut]] = field(default_factory=dict)
     own_modules: Collection[str] = ()
-    tokens_per_item: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def modules(self) -> dict[str, ModuleSpec]:
-        """The specs by module, as `train`, `verify` and `Stepper` take them."""
-        language = self.mimo_parallelism_config.llm_module_name
-        return {**self.modality_submodules_spec, language: self.language_model_spec}
 
     def described(self) -> MimoParallelismConfig:
-        """Return the layout with the networks that specs describe, next to those of the config.
+        """Return the layout with the networks of all modules."""
+        return self.mimo_parallelism_config
 
-        Raises:
-            ConfigError: a spec does not say what a plan needs of its network.
-        """
-        return with_networks(self.mimo_parallelism_config, self.modules, self.tokens_per_item)
-
-    def provide(self, plan: LayoutPlan | None = None, wrap: bool = True) -> MimoModelProviderResult:
+    def provide(self, plan: LayoutPlan, wrap: bool = True) -> MimoModelProviderResult:
         """Create grids and groups, inject them, build the modules and wrap them. Collective.
 
-        Args:
-            plan: of `described()`; None: for the smallest batch that all replicas share.
-
         Raises:
-            ConfigError: there is no plan, and the layout cannot be planned.
             ValueError: if a spec is for a module that the layout does not have, the world has
                 another size, or Megatron cuts a parameter differently from `cuts`.
         """
         config = self.described()
-        if plan is None:
-            experiment = experiment_of_model(config, None, dist.get_world_size())
-            check_experiment(experiment)
-            plan = plan_checked(experiment)
         self._check(plan)
         ensure_memory_buffer()
         grids, groups = create_grids(plan)

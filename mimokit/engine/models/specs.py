@@ -13,7 +13,7 @@ from mimokit.engine.models.described import is_whole_modality
 from mimokit.engine.models.encoder import EncoderKind
 from mimokit.engine.models.language import language_model_spec, text_decoder_spec
 from mimokit.engine.models.own_modules import OwnEncoder, OwnLanguageModel
-from mimokit.engine.models.provider import MimoModelProvider
+from mimokit.engine.models.provider import ModelProvider
 from mimokit.engine.models.text import TEXT
 from mimokit.engine.models.transformer import ModuleBuild, module_builds
 from mimokit.engine.models.vision import ANY_SIZE_VISION, VISION
@@ -29,10 +29,10 @@ def encoder_kind(architecture: ModuleArchitecture) -> EncoderKind:
 
 def multimodal_provider(
     config: MimoParallelismConfig, plan: LayoutPlan, seed: int, code: UserCode = NO_CODE
-) -> MimoModelProvider:
+) -> ModelProvider:
     """Return the provider of the modules that a config describes, in the layout of a plan."""
     builds = module_builds(config, plan, seed, code)
-    return MimoModelProvider(
+    return ModelProvider(
         language_model_spec=language_spec(builds[plan.llm_module_name]),
         modality_submodules_spec={
             name: encoder_spec(builds[name]) for name in config.encoder_module_names

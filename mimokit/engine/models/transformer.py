@@ -426,7 +426,7 @@ class ModuleBuild:
     """What a module is built from, on every rank of the world.
 
     Process groups, which ranks without the module do not have, are injected into the spec by
-    `MimoModelProvider`.
+    `ModelProvider`.
 
     Attributes:
         joined: the network with which it exchanges rows, in whose width they are: of the module

@@ -16,7 +16,7 @@ from mimokit.config_files.sweep import load_experiments
 from mimokit.experiment.checkpoints import check_restarts, resumed
 from mimokit.experiment.prepare import check_trainable
 from mimokit.experiment.results.folder import name_problem
-from mimokit.planning.weights.modules import check_saving, check_weight_files
+from mimokit.planning.weights.problems import check_saving, check_weight_files
 from mimokit.units import counted, listed
 
 SUFFIXES = (".yaml", ".yml")
