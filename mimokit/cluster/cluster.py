@@ -12,9 +12,10 @@ import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import IO, Any, Literal, Self
 
 from mimokit.cluster import calls
+from mimokit.cluster.call_file import LARGE, PackedCall, in_file
 from mimokit.cluster.errors import ClusterError
 from mimokit.cluster.formation import Formation, in_use
 from mimokit.cluster.link import TaskEvents
@@ -377,7 +378,7 @@ class EngineCluster:
         ranks: Sequence[int] | None,
         world_size: int | None,
     ) -> ClusterRun:
-        call = calls.packed(function, args, kwargs)
+        call, file = self._packed(function, args, kwargs)
         name = getattr(function, "__qualname__", type(function).__qualname__)
         with self._lock:
             self._await_idle()
@@ -392,7 +393,13 @@ class EngineCluster:
             placed = {rank: self._formation.engine(world.slots[rank]) for rank in chosen}
             # To join a world is no run that anyone looks for.
             runs = None if function is calls.join_only else self._pool.runs
-            run = ClusterRun(self._pool, name, placed, self._replace_dead, runs=runs)
+
+            def ended() -> None:
+                if file is not None:
+                    file.close()
+                self._replace_dead()
+
+            run = ClusterRun(self._pool, name, placed, ended, runs=runs)
             self._run = run
             try:
                 self._start(run, world, call)
@@ -403,7 +410,14 @@ class EngineCluster:
                 run.watch()
             return run
 
-    def _start(self, run: ClusterRun, world: World, call: bytes) -> None:
+    def _packed(self, *call: Any) -> tuple[PackedCall, IO[bytes] | None]:
+        pool, pickled = self._pool, calls.packed(*call)
+        # A client that leaves what stays would take the file with it.
+        if isinstance(pool, LocalPool) and not pool.entry.stays and len(pickled) > LARGE:
+            return in_file(call, pool.directory) or (PackedCall(pickled), None)
+        return PackedCall(pickled), None
+
+    def _start(self, run: ClusterRun, world: World, call: PackedCall) -> None:
         sources = calls.cell_sources()
         for rank in run.ranks:
             task = RankTask(run.run_id, world.specs[rank], call, sources, run.record_folder)

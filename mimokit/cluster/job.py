@@ -26,6 +26,7 @@ from typing import Any
 
 import psutil
 
+from mimokit.cluster.call_file import PackedCall
 from mimokit.cluster.calls import packed
 from mimokit.cluster.devices import choose_backend
 from mimokit.cluster.errors import ClusterError
@@ -199,7 +200,7 @@ class Job:
         specs = lay_out(tuple(facts), places, port, COLLECTIVE_SECONDS, key, backend)
         call = own_file(Path(folder) / CALL)
         self._current = number, run_id
-        RankTask(run_id, specs[self.rank], call, record=folder)()
+        RankTask(run_id, specs[self.rank], PackedCall(call), record=folder)()
 
     def _part(self) -> None:
         left, deadline = self._store.add("left", 1), time.monotonic() + LEAVE_SECONDS

@@ -2,10 +2,13 @@
 
 import re
 import time
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from mimokit.cluster import ClusterError, EngineCluster
+from mimokit.cluster.call_file import LARGE
 from tests.cluster.functions import describe_rank, process_id, train_until_stopped
 
 TRIANGLE = {1: 1, 4: 10, 8: 36}
@@ -30,6 +33,29 @@ def test_functions_of_a_notebook_are_sent_by_value(cluster: EngineCluster) -> No
         return Answer(offset * factor)
 
     assert [one.value for one in cluster.run(ask, 4)] == [40] * 8
+
+
+@pytest.mark.parametrize("bytes_", [LARGE // 2, 2 * LARGE])
+def test_arrays_of_a_call_are_the_own_of_each_rank(cluster: EngineCluster, bytes_: int) -> None:
+    given = np.arange(bytes_ // 8)
+
+    def change(array: np.ndarray, other: dict[str, np.ndarray]) -> tuple[int, int, list[str]]:
+        array[0] += 7
+        mapped = [
+            line.split()[5]
+            for line in Path("/proc/self/maps").read_text().splitlines()
+            if "/call-" in line
+        ]
+        return int(array[0]), int(other["same"].sum()), mapped
+
+    own = np.ones(3, dtype=np.float32)
+    found = cluster.run(change, given, other={"same": own}, world_size=4)
+    assert [one[:2] for one in found] == [(7, 3)] * 4
+    assert given[0] == 0
+    cluster.run(process_id, world_size=4)  # begins once the run before has ended
+    files = {Path(name) for one in found for name in one[2]}
+    assert len(files) == int(bytes_ > LARGE)
+    assert not any(file.exists() for file in files)
 
 
 def test_worlds_one_after_another(cluster: EngineCluster) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ctypes
 import gc
 import linecache
-import pickle
 import sys
 import traceback
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from mimokit.cluster.call_file import PackedCall
 from mimokit.cluster.run_record import RankRecorder
 from mimokit.cluster.worker.interference import interference, without_network
 from mimokit.cluster.worker.membership import describe
@@ -70,8 +70,7 @@ class RankTask:
 
     run_id: str
     spec: WorldSpec
-    call: bytes
-    """The function, its arguments and keyword arguments, by cloudpickle."""
+    call: PackedCall
     sources: dict[str, list[str]] = field(default_factory=dict)
     """The text of notebook cells, so that tracebacks can show their lines."""
     record: str | None = None
@@ -112,7 +111,7 @@ class RankTask:
     def _compute(self) -> bytes:
         import cloudpickle
 
-        function, arguments, keywords = found(lambda: pickle.loads(self.call))
+        function, arguments, keywords = found(self.call.unpacked)
         if not _is_ours(function):  # and may import, when it is called, what lies there
             find_in_working_directory()
         value = function(*arguments, **keywords)
