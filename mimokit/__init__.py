@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from mimokit.config_files import load_experiments as load_experiments
     from mimokit.config_files import load_preset as load_preset
     from mimokit.experiment.calibration import calibrate as calibrate
+    from mimokit.experiment.measuring import measure as measure
     from mimokit.experiment.own_runs import calibrate_from as calibrate_from
     from mimokit.extras.foreign_loops.comparison import compare as compare
     from mimokit.extras.foreign_loops.recorder import watch as watch
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from mimokit.prediction import Workload as Workload
     from mimokit.prediction import predict as predict
     from mimokit.prediction.hardware import load_hardware as load_hardware
+    from mimokit.prediction.over_samples import predict_over_samples as predict_over_samples
     from mimokit.prediction.planned import plan as plan
     from mimokit.prediction.traffic import traffic as traffic
 else:

@@ -1,7 +1,8 @@
 """What `pip install mimokit` leaves out, and the sentence that says how to install it.
 
 The core plans, predicts, searches, draws and shows widgets. `mimokit[run]` adds what trains and
-verifies layouts, `mimokit[lab]` what opens and exports notebooks.
+verifies layouts, `mimokit[data]` what reads tables of samples, `mimokit[lab]` what opens and
+exports notebooks.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from mimokit.sentence_error import SentenceError
 _IMPORTED = {
     "run": "absl captcha cloudpickle einops ipyparallel megatron numba packaging psutil "
     "safetensors sklearn torch",
+    "data": "pyarrow",
     "lab": "PIL jupyterlab nbclient nbconvert nbformat tensorboard vl_convert zmq",
 }
 IMPORTED = {extra: frozenset(packages.split()) for extra, packages in _IMPORTED.items()}

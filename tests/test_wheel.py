@@ -174,7 +174,7 @@ def test_the_core_plans_predicts_searches_draws_and_shows(core: Path) -> None:
 
 def test_what_the_core_leaves_out_is_not_there(core: Path) -> None:
     """IPython and altair bring two of them."""
-    left_out = (IMPORTED["run"] | IMPORTED["lab"]) - {"packaging", "psutil"}
+    left_out = (IMPORTED["run"] | IMPORTED["lab"] | IMPORTED["data"]) - {"packaging", "psutil"}
     code = f"from importlib.util import find_spec; print(*filter(find_spec, {sorted(left_out)}))"
     assert python(core, "-c", code).stdout.strip() == ""
 
@@ -189,10 +189,12 @@ def test_what_the_core_leaves_out_is_not_there(core: Path) -> None:
         ("check .", "run"),
         ("generate . --tokens 1", "run"),
         ("compare a b", "run"),
+        ("measure counts.csv", "data"),
         ("tutorial", "lab"),
     ],
 )
 def test_a_verb_says_which_extra_it_needs(core: Path, words: str, extra: str) -> None:
+    core.joinpath("counts.csv").touch()
     done = python(core, "-m", "mimokit", *words.split())
     assert done.returncode == 2
     needs = f"mimokit {words.partition(' ')[0]} needs "

@@ -266,4 +266,9 @@ def _named(folders: Sequence[Path]) -> dict[str, Path]:
             folder: name if uses[name] == 1 else "/".join(resolved[folder].parts[-parts:])
             for folder, name in names.items()
         }
-    return {name: folder for folder, name in names.items()}
+    return {as_text(name): folder for folder, name in names.items()}
+
+
+def as_text(name: str) -> str:
+    """Return a name whose half characters are escaped: tables on pyarrow take no others."""
+    return name.encode("utf-8", "backslashreplace").decode()

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import psutil
 
-from mimokit.analysis.run_folders import RunFolderError, read_object
+from mimokit.analysis.run_folders import RunFolderError, as_text, read_object
 from mimokit.axes import CONFIG_FIELDS, RANK_AXES, short_sizes
 from mimokit.config import ConfigError, ExperimentConfig
 from mimokit.config_files import load_experiment_config
@@ -54,14 +54,14 @@ def run_row(name: str, folder: Path, iterations: int, sentences: list[str]) -> d
         )
     row: dict[str, Any] = {
         "run": name,
-        "experiment": folder.resolve().name,
+        "experiment": as_text(folder.resolve().name),
         "status": _status(info, error),
         **_text(info, name="experiment", deployment_mode="mode", started="started"),
         **_text(info, finished="finished"),
         "iterations": iterations,
         "versions": _pairs(info.get("versions")),
         "hosts": _words(info.get("hosts")),
-        "directory": str(folder),
+        "directory": as_text(str(folder)),
         **_numbers(info, "world_size", "seconds", "samples_per_step", "tokens_per_step"),
         **_numbers(info, "seed", "warmup_iterations", "peak_flops_per_sec"),
         **_hardware(info),

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mimokit.charts._proof import proof as proof
     from mimokit.charts._rank_map import rank_map as rank_map
     from mimokit.charts._report import report as report
+    from mimokit.charts._sample_mix import sample_histograms as sample_histograms
     from mimokit.charts._seams import seams as seams
     from mimokit.charts._tensor_difference import tensor_difference as tensor_difference
     from mimokit.charts._waterfall import waterfall as waterfall

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from mimokit.cli.layout_commands import export as export
     from mimokit.cli.layout_commands import predict as predict
     from mimokit.cli.layout_commands import search as search
+    from mimokit.cli.measure_command import measure as measure
     from mimokit.cli.plan_command import plan as plan
     from mimokit.cli.run_commands import run as run
     from mimokit.cli.run_commands import verify as verify

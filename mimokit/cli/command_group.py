@@ -17,8 +17,8 @@ from mimokit.extra_rooms import FOLDER, MissingRoomError, import_extra
 
 CORE = (
     "plan", "config", "predict", "search", "import", "export", "run", "verify", "clusters",
-    "checkpoints", "frames", "analyze", "weights", "convert", "memory", "advise", "calibrate",
-    "tutorial",
+    "checkpoints", "frames", "measure", "analyze", "weights", "convert", "memory", "advise",
+    "calibrate", "tutorial",
 )  # fmt: skip
 """Commands of the core, in the order of help."""
 

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mimokit.cli.layout_files import LayoutFile
     from mimokit.interop import Imported
     from mimokit.layout_search import SearchProgress
+    from mimokit.prediction.over_samples import SamplesPrediction
 
 File = Annotated[
     str,
@@ -182,15 +183,37 @@ def predict(
             software=software or supposed.software,
             price_per_gpu_hour=supposed.price_per_gpu_hour,
         )
+        over = samples_predicted(
+            read.model,
+            imported,
+            gpu=gpu or supposed.chosen_gpu,
+            software=software or supposed.software,
+            price_per_gpu_hour=supposed.price_per_gpu_hour,
+        )
     if as_json:
-        explained = {"explanation": known.explain().to_json()} if explain else {}
-        typer.echo(json.dumps({**known.to_json(), **explained}))
+        further = {"explanation": known.explain().to_json()} if explain else {}
+        if over is not None:
+            further["over_samples"] = over.to_json()
+        typer.echo(json.dumps({**known.to_json(), **further}))
         return
     from mimokit.cli.prediction_text import prediction_to_rich
 
     console().print(prediction_to_rich(known))
+    if over is not None:
+        console().print(over.section())
     if explain:
         console().print(str(known.explain()), markup=False, highlight=False, soft_wrap=True)
+
+
+def samples_predicted(
+    model: Model, imported: Imported, **supposed: Any
+) -> SamplesPrediction | None:
+    """Return what is predicted over samples, where the experiment has `data.workload`."""
+    if imported.workload is None or imported.workload.mix is None:
+        return None
+    from mimokit.prediction.over_samples import predict_over_samples
+
+    return predict_over_samples(model, imported.layout, imported.workload, **supposed)
 
 
 def export(

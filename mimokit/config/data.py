@@ -91,6 +91,11 @@ class DataConfig(ConfigModel):
     """Vision encoder -> images, or frames of a video, of every sample of a micro-batch over all
     replicas: entry s, modulo the length, for sample s. Absent: the data set decides."""
 
+    workload: Annotated[str, Field(min_length=1)] | None = None
+    """What samples are made of, for predictions over samples: a file that `mimokit measure` wrote,
+    another .parquet, .csv or .jsonl file of counts, or a published mix: image_captions,
+    interleaved_pages, videos, speech. Runs ignore it. None: all samples are alike."""
+
     def modality_seq_length(self, encoder: str) -> int:
         """Return the most tokens per sample of an encoder's output."""
         return self.modality_seq_lengths.get(encoder, self.image_seq_length)

@@ -24,11 +24,13 @@ from mimokit.prediction.memory.states import (
     inner_state_bytes_of,
     state_bytes_of,
 )
+from mimokit.prediction.sample_loads import with_means
 from mimokit.prediction.step_time import Software, System, load_software
 from mimokit.prediction.step_time.recipe import recipe_of
 from mimokit.prediction.step_time.software import MIMOKIT
 from mimokit.prediction.validity import check_calibrated, check_price
 from mimokit.prediction.workload import EncoderInput, Workload, frame_pattern, language_of
+from mimokit.workload.files import read_mix
 
 HardwareSource = str | os.PathLike[str] | Hardware
 """A GPU's name, a hardware file, or hardware."""
@@ -208,7 +210,7 @@ def workload_of_config(config: ExperimentConfig, world_size: int | None = None) 
         for name in model.encoder_module_names
         if name in model.module_architectures
     }
-    return Workload(
+    workload = Workload(
         seq_length=data.seq_length,
         global_batch_size=_micro_batch_samples(config, world) * data.num_microbatches,
         precision=config.runtime.precision or PRECISION_OF_RUNS,
@@ -223,6 +225,9 @@ def workload_of_config(config: ExperimentConfig, world_size: int | None = None) 
         recipe=config.runtime.recipe,
         pipeline_order=config.runtime.pipeline_order,
     )
+    if data.workload is None:
+        return workload
+    return with_means(workload, read_mix(data.workload), model_of_config(model, config.name))
 
 
 def _input(config: ExperimentConfig, name: str, samples: int) -> EncoderInput:

@@ -31,6 +31,7 @@ from mimokit.planning.frames.routing import TOLERANCE
 from mimokit.planning.frames.samples import SampleWork, order_samples
 from mimokit.prediction.memory.states import OPTIMIZER
 from mimokit.units import counted
+from mimokit.workload.mix import SampleMix
 
 
 @dataclass(frozen=True)
@@ -178,6 +179,7 @@ class Workload:
         encoder_microbatches: for which colocated encoders run at once. None: all of a step.
         recipe: how the training stack runs the model. None: unknown.
         pipeline_order: of the stages of a pipeline. None: 1F1B.
+        mix: what samples are made of, for predictions over samples. None: all are alike.
     """
 
     seq_length: int
@@ -191,6 +193,7 @@ class Workload:
     encoder_microbatches: int | None = None
     recipe: RecipeConfig | None = None
     pipeline_order: PipelineOrder | None = None
+    mix: SampleMix | None = None
 
     def __post_init__(self) -> None:
         refuse_if_any(

@@ -13,6 +13,7 @@ from mimokit.analysis import RunDifference, samples_to_evaluations, samples_to_s
 from mimokit.charts import _palette, _renderer
 from mimokit.experiment import VerificationReport
 from mimokit.planning.frames import plan_frames
+from mimokit.workload import named_mix
 from tests.charts.fakes import samples
 from tests.charts.pictures import faults
 from tests.charts.plans import plan, weight_plan
@@ -43,6 +44,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
         plan_frames(range(256), 128, home=[frame // 2 for frame in range(256)])
     ),
     "frame_balance without frames": lambda: charts.frame_balance(plan_frames([], 3, home=[])),
+    "sample_histograms": lambda: charts.sample_histograms(named_mix("videos")),
     "loss": lambda: charts.loss(STEPS),
     "loss with evaluations": lambda: charts.loss(STEPS, EVALUATIONS),
     "accuracy": lambda: charts.accuracy(EVALUATIONS),

@@ -69,6 +69,20 @@ REFUSED = (
     Refused("encoder_microbatches", (_HOMOGENEOUS, _HETEROGENEOUS)),
     Refused("topology (several receivers)", (_HOMOGENEOUS, _COLOCATED)),
     Refused(_BEHIND, (_HOMOGENEOUS, _COLOCATED, "strategy", _OWN)),
+    # predictions over samples
+    Refused(
+        "workload",
+        (
+            "modality_frames",
+            "modality_presence",
+            "strategy",
+            "topology (several receivers)",
+            _BEHIND,
+            "virtual_pipeline_model_parallel_size",
+            "pipeline_order zb-h1",
+            _OWN,
+        ),
+    ),
     # the user's own code
     Refused(_OWN, ("pipeline_parallel", "sequence_parallel (several ranks)", "weights")),
     Refused(_OWN, ("pipeline_order gpipe", "pipeline_order zb-h1"), ("homogeneous",)),

@@ -1,0 +1,59 @@
+"""What samples are made of: a histogram of each column, its tail marked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import altair as alt
+import numpy as np
+
+from mimokit.charts import _palette
+from mimokit.charts._axes import inline, titled
+from mimokit.units import counted
+from mimokit.workload.mix import TAIL, SampleMix
+
+BINS = 24
+
+
+def sample_histograms(mix: SampleMix) -> alt.ConcatChart:
+    """Return a histogram of each column of a mix; the largest 5 % of the samples are marked."""
+    chart: alt.ConcatChart = alt.concat(
+        *(_bars(name, list(histogram(column))) for name, column in mix.columns.items()), columns=3
+    )
+    return titled(
+        chart,
+        "Samples",
+        f"{mix.source}: {counted(mix.rows, 'sample')}",
+        "Histogram of every column of the samples; the bars of the largest 5 % are marked",
+    )
+
+
+def _bars(name: str, rows: list[dict[str, Any]]) -> alt.Chart:
+    tail = alt.Scale(domain=[False, True], range=[_palette.LINE, _palette.ACCENT])
+    chart: alt.Chart = (
+        alt.Chart(inline(rows))
+        .mark_bar()
+        .encode(
+            alt.X("from:Q", title=name),
+            alt.X2("to:Q"),
+            alt.Y("share:Q", title="share of samples", axis=alt.Axis(format="%")),
+            alt.Color("tail:N", title="largest 5 %", scale=tail),
+            tooltip=["from:Q", "to:Q", alt.Tooltip("share:Q", format=".1%")],
+        )
+        .properties(width=180, height=110)
+    )
+    return chart
+
+
+def histogram(column: np.ndarray, bins: int = BINS) -> Iterator[dict[str, Any]]:
+    """Yield the bars of a column: whole numbers where it has few, else equal widths."""
+    most = float(column.max())
+    whole = most < bins and not np.any(column % 1)
+    edges = np.arange(most + 2) - 0.5 if whole else np.linspace(0, most, bins + 1)
+    counts, _ = np.histogram(column, edges)
+    begin = np.quantile(column, TAIL)
+    for count, left, right in zip(counts, edges, edges[1:], strict=False):
+        share = float(count) / len(column)
+        bar = {"from": float(left), "to": float(right), "share": share}
+        yield {**bar, "tail": bool(left + right > 2 * begin)}

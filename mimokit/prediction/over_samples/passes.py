@@ -1,0 +1,177 @@
+"""Seconds of the passes of drawn batches, in each deployment mode.
+
+Replicas of modules that have the same samples are a group. A module of a group ends a micro-batch
+with its slowest replica there; groups meet at the end of the step.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mimokit.planning.schedule import makespan
+from mimokit.prediction.module_costs import EncoderCost, LanguageCost
+from mimokit.prediction.over_samples.loads import BatchLoads
+from mimokit.prediction.over_samples.tables import Seconds, encoder_seconds, language_seconds
+from mimokit.prediction.pipeline import TimedPipeline, has_phases, is_small, timed_pipeline
+from mimokit.prediction.task import PredictionTask
+from mimokit.prediction.workload import branches_of
+
+Floats = NDArray[np.float64]
+HEAVIEST = 16
+"""Groups of a batch whose pipelines are simulated, of those with the most work."""
+
+
+@dataclass(frozen=True)
+class BatchWork:
+    """Seconds of modules in drawn batches.
+
+    Attributes:
+        modules: module -> its seconds, [stages, batches, micro-batches, replicas].
+    """
+
+    modules: Mapping[str, Seconds]
+    micro_batches: int
+
+    def per_replica(self) -> dict[str, Floats]:
+        """Return module -> seconds of its slowest stage in a step: [batches, replicas]."""
+        return {
+            name: _summed(seconds.busiest, self.micro_batches)
+            for name, seconds in self.modules.items()
+        }
+
+
+def work_of(task: PredictionTask, loads: BatchLoads) -> BatchWork:
+    """Return the seconds of all modules; the language model comes last."""
+    layout = task.layout
+    modules = {}
+    for branch in branches_of(task.model):
+        sizes = layout.modules[branch.name]
+        if layout.mode == "homogeneous":  # each context-parallel rank encodes all of its replica
+            sizes = replace(sizes, context=1, data=sizes.data * sizes.context)
+        items = loads.items.get(branch.name)
+        if items is not None:
+            modules[branch.name] = encoder_seconds(task, branch, sizes, items)
+    modules[layout.language] = language_seconds(task, loads.tokens, loads.pairs)
+    return BatchWork(modules, loads.micro_batches)
+
+
+def passes_of(
+    task: PredictionTask,
+    work: BatchWork,
+    costs: tuple[LanguageCost, list[EncoderCost]],
+    groups: int,
+) -> Floats:
+    """Return the seconds of all passes of each batch: [batches]."""
+    layout, (language, encoders) = task.layout, costs
+    count, small = work.micro_batches, is_small(layout, work.micro_batches)
+    language = replace(language, micro_batches=float(count))
+    if layout.mode == "colocated" and not has_phases(layout):
+        return _in_phases(task, work, language, groups)
+    if layout.mode == "homogeneous":
+        small = small and int(language.sizes.pipeline) > 1
+        modules = {layout.language: _on_stages(layout.language, work)}
+    else:
+        modules = {name: _grouped(seconds, groups) for name, seconds in work.modules.items()}
+    if not small:
+        sums = [_summed(seconds.busiest, count).max(axis=-1) for seconds in modules.values()]
+        return np.asarray(np.max(np.broadcast_arrays(*sums), axis=0))
+    timed = timed_pipeline(layout, language, encoders, task.workload, task.system)
+    return np.asarray(_spans(timed, modules, count).max(axis=-1))
+
+
+def _on_stages(language: str, work: BatchWork) -> Seconds:
+    """Return the seconds of the stages that all modules share: of the first, or of all."""
+    text = work.modules[language]
+    forward, backward = text.forward, text.backward
+    first = (np.arange(len(forward)) == 0)[:, None, None, None]
+    for name, seconds in work.modules.items():
+        if name != language:
+            here = 1.0 if len(seconds.forward) > 1 else first
+            forward = forward + here * seconds.forward[:1]
+            backward = backward + here * seconds.backward[:1]
+    return Seconds(forward, backward)
+
+
+def _grouped(seconds: Seconds, groups: int) -> Seconds:
+    """Return the seconds of the slowest replica of each group."""
+    return Seconds(_slowest(seconds.forward, groups), _slowest(seconds.backward, groups))
+
+
+def _slowest(values: Floats, groups: int) -> Floats:
+    if values.shape[-1] == 1:
+        return values
+    by_group: Floats = values.reshape(*values.shape[:-1], groups, -1).max(axis=-1)
+    return by_group
+
+
+def _summed(values: Floats, count: int) -> Floats:
+    """Return [..., replicas] of [..., micro-batches, replicas], of which one may stand for all."""
+    times = count if values.shape[-2] == 1 else 1
+    sums: Floats = times * values.sum(axis=-2)
+    return sums
+
+
+def _in_phases(
+    task: PredictionTask, work: BatchWork, language: LanguageCost, groups: int
+) -> Floats:
+    """Return the seconds of phases on shared ranks: encoders, the language model, encoders."""
+    layout, count = task.layout, work.micro_batches
+    at_once = min(layout.encoder_microbatches or task.workload.encoder_microbatches or count, count)
+    text = work.modules[layout.language]
+    piped = int(language.sizes.pipeline) > 1 and at_once == count and is_small(layout, count)
+    total: Floats = np.zeros((1, 1))
+    if piped:
+        timed = timed_pipeline(layout, language, [], task.workload, task.system)
+        total = _spans(timed, {layout.language: text}, count, every=True)
+    for begin in range(0, count, at_once):
+        taken, many = slice(begin, begin + at_once), min(at_once, count - begin)
+        if not piped:
+            total = total + _slowest(_summed(_taken(text.busiest, taken), many), groups)
+        for name, seconds in work.modules.items():
+            if name != layout.language:
+                for phase in (seconds.forward[0], seconds.backward[0]):
+                    total = total + _slowest(_summed(_taken(phase, taken), many), groups)
+    return np.asarray(total.max(axis=-1))
+
+
+def _taken(values: Floats, taken: slice) -> Floats:
+    return values if values.shape[-2] == 1 else values[..., taken, :]
+
+
+def _spans(
+    timed: TimedPipeline, modules: Mapping[str, Seconds], count: int, *, every: bool = False
+) -> Floats:
+    """Return when the pipelines of the heaviest groups of each batch end: [batches, groups].
+
+    Args:
+        every: of all groups, in their order.
+    """
+    stages = timed.schedule.graph.stages
+    shapes = [seconds.forward.shape[1:] for seconds in modules.values()]
+    batches, _, groups = np.broadcast_shapes(*shapes)
+    work: Floats = np.zeros((batches, groups))
+    for seconds in modules.values():
+        work = work + _summed(seconds.busiest, count)
+    most = groups if every else HEAVIEST
+    heaviest = np.argsort(-work, axis=-1)[:, None, :most]
+    if every:
+        heaviest = np.sort(heaviest)
+    chunks = Counter(stage.module for stage in stages)
+
+    def table(way: str) -> Floats:
+        """Return [batches, groups, stages, micro-batches]."""
+        rows = []
+        for stage in stages:
+            values: Floats = getattr(modules[stage.module], way)
+            of_stage = values[stage.place % len(values)] * (len(values) / chunks[stage.module])
+            of_stage = np.broadcast_to(of_stage, (batches, count, groups))
+            rows.append(np.take_along_axis(of_stage, heaviest, axis=-1))
+        return np.stack(rows).transpose(1, 3, 0, 2)
+
+    spans = makespan(timed.schedule, table("forward"), table("backward"), timed.transfer)
+    return np.asarray(spans)

@@ -1,0 +1,162 @@
+"""Predict the steps of drawn global batches of one layout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from mimokit.architecture.modules import Model
+from mimokit.config import ExperimentConfig
+from mimokit.config.errors import Problem, refuse_if_any
+from mimokit.config.runtime import FRAME_PARALLEL
+from mimokit.planning.layout import ConfigSource
+from mimokit.prediction.layout import Layout
+from mimokit.prediction.over_samples.loads import (
+    BatchLoads,
+    Replicas,
+    check_divisible,
+    drawn_batches,
+)
+from mimokit.prediction.over_samples.passes import BatchWork, passes_of, work_of
+from mimokit.prediction.over_samples.policy import POLICIES, Policy
+from mimokit.prediction.over_samples.result import HOURS, PolicyPrediction, SamplesPrediction
+from mimokit.prediction.prediction import costs_of, predict_task
+from mimokit.prediction.sample_loads import SampleLoads, check_row, loads_of, with_means
+from mimokit.prediction.step_time import Software
+from mimokit.prediction.task import HardwareSource, PredictionTask, task_of
+from mimokit.prediction.workload import Workload, branches_of
+from mimokit.workload.mix import SampleMix
+
+BATCHES = 64
+
+
+def predict_over_samples(
+    model: Model | ConfigSource,
+    layout: Layout | None = None,
+    workload: Workload | None = None,
+    hardware: HardwareSource | None = None,
+    *,
+    policies: Sequence[Policy] = POLICIES,
+    batches: int = BATCHES,
+    seed: int = 0,
+    gpu: HardwareSource | None = None,
+    software: str | Software | None = None,
+    price_per_gpu_hour: float | None = None,
+    world_size: int | None = None,
+) -> SamplesPrediction:
+    """Predict steps of drawn global batches: each ends with its slowest rank.
+
+    Arguments are those of `predict`; the experiment has `data.workload`, or the workload a `mix`.
+
+    Args:
+        policies: what is done with the samples before ranks compute them.
+        batches: drawn for each policy, the same for all layouts of equal global batches.
+
+    Raises:
+        ConfigError: as `predict`; there is no mix, or it does not fit the model.
+    """
+    task = task_of(
+        model,
+        layout,
+        workload,
+        hardware,
+        gpu=gpu,
+        software=software,
+        price_per_gpu_hour=price_per_gpu_hour,
+        world_size=world_size,
+    )
+    return predict_samples(task, policies, batches, seed)
+
+
+def predict_samples(
+    task: PredictionTask,
+    policies: Sequence[Policy] = POLICIES,
+    batches: int = BATCHES,
+    seed: int = 0,
+) -> SamplesPrediction:
+    """Predict the steps of a task; see `predict_over_samples`."""
+    mix, task = _with_means(task)
+    loads, replicas = loads_of(mix, task.model, task.workload), replicas_of(task)
+    for error in check_divisible(replicas):
+        raise error
+    predicted = predict_task(task)
+    costs = costs_of(task.model, task.layout, task.workload, task.system)
+    means = work_of(task, _means(task, replicas))
+    base = float(passes_of(task, means, costs, replicas.groups)[0])
+
+    def seconds(work: BatchWork) -> np.ndarray:
+        # What a step has beside its passes, and what the closed forms know better, stays.
+        return predicted.seconds + (passes_of(task, work, costs, replicas.groups) - base)
+
+    answers = []
+    for policy in policies:
+        check_row(policy.packing, loads, mix)
+        chosen = loads if policy.text_only else _with_more(loads, mix)
+        drawn = drawn_batches(chosen, replicas, policy, batches, seed)
+        work, even = work_of(task, drawn), work_of(task, drawn.evened())
+        known = PolicyPrediction(policy, seconds(work), seconds(even), work.per_replica(), None)
+        price = task.price_per_gpu_hour
+        if price is not None:
+            dollars = known.lost * price * task.layout.gpus * HOURS
+            known = replace(known, dollars_per_day=dollars)
+        answers.append(known)
+    samples = replicas.samples * replicas.micro_batches
+    return SamplesPrediction(task.layout, predicted.seconds, samples, mix.source, tuple(answers))
+
+
+def policy_of_config(config: ExperimentConfig) -> Policy:
+    """Return what a run of a config does with its samples."""
+    return Policy(
+        config.runtime.sample_order,
+        FRAME_PARALLEL in config.runtime.patch_type,
+        "row" if config.data.pack_sequences_in_batch else "padded",
+    )
+
+
+def replicas_of(task: PredictionTask) -> Replicas:
+    """Return the replicas of a task's modules that read samples."""
+    layout = task.layout
+    sizes = layout.modules[layout.language]
+    encoders: dict[str, int] = {}
+    for branch in branches_of(task.model):
+        own = sizes if layout.mode == "homogeneous" else layout.modules[branch.name]
+        encoders[branch.name] = int(own.data)
+    samples = int(sizes.data) * int(sizes.micro_batch)
+    count = task.workload.global_batch_size // samples
+    return Replicas(encoders, int(sizes.data), int(count), samples)
+
+
+def _with_means(task: PredictionTask) -> tuple[SampleMix, PredictionTask]:
+    """Return the mix of a task, and the task with the mean sample of it as every sample."""
+    mix = task.workload.mix
+    if mix is None:
+        sentence = (
+            "Prediction over samples: nothing says what samples are made of; give data.workload in "
+            "the experiment, or a workload with a mix (mimokit.measure)."
+        )
+        refuse_if_any([Problem("data", "workload", None, sentence)])
+    assert mix is not None
+    workload = with_means(task.workload, mix, task.model)
+    return mix, replace(task, workload=workload)
+
+
+def _with_more(loads: SampleLoads, mix: SampleMix) -> SampleLoads:
+    kept = loads.without_text
+    if not len(kept.tokens):
+        sentence = f"Workload '{mix.source}': all of its samples have nothing but text; keep them."
+        refuse_if_any([Problem("data", "workload", mix.source, sentence)])
+    return kept
+
+
+def _means(task: PredictionTask, replicas: Replicas) -> BatchLoads:
+    counts: Mapping[str, int] = replicas.encoders
+    items = {
+        branch.name: np.full(
+            (1, 1, 1),
+            task.workload.input_of(branch).count * replicas.samples / counts[branch.name],
+        )
+        for branch in branches_of(task.model)
+    }
+    return BatchLoads(items, None, None, replicas.micro_batches)

@@ -1,0 +1,257 @@
+"""Prediction over samples: equal to `predict` where all are alike, and slower by what is uneven."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import mimokit
+from mimokit.config import ConfigError
+from mimokit.planning.frames import SampleWork, order_samples
+from mimokit.planning.schedule import simulate
+from mimokit.prediction import predict
+from mimokit.prediction.over_samples import (
+    POLICIES,
+    Policy,
+    policy_of_config,
+    predict_over_samples,
+    predict_samples,
+)
+from mimokit.prediction.over_samples import passes as passes_module
+from mimokit.prediction.over_samples.loads import BatchLoads, drawn_batches
+from mimokit.prediction.over_samples.passes import passes_of, work_of
+from mimokit.prediction.over_samples.predict import replicas_of
+from mimokit.prediction.pipeline import timed_pipeline
+from mimokit.prediction.prediction import costs_of, predict_task
+from mimokit.prediction.sample_loads import loads_of
+from mimokit.prediction.task import PredictionTask, task_of
+from mimokit.workload import SampleMix, mix_of
+
+PRESETS = "llava_7b_homogeneous", "llava_7b_colocated", "llava_7b_heterogeneous"
+PADDED = (*POLICIES[:3], Policy(order="balanced", shared_frames=True))
+TAIL = {"text": [20] * 100, "images.items": [0] * 60 + [8] * 30 + [60] * 10}
+LONG = 36_000
+"""Tokens of a sequence that has room for the tail."""
+
+
+def task(preset: str, columns: dict[str, Any] | SampleMix, **changed: Any) -> PredictionTask:
+    known = task_of(f"preset:{preset}", price_per_gpu_hour=2.0)
+    mix = columns if isinstance(columns, SampleMix) else mix_of(columns)
+    return replace(known, workload=replace(known.workload, mix=mix, **changed))
+
+
+@pytest.mark.parametrize(("preset", "policy"), [*product(PRESETS, PADDED)])
+def test_samples_that_are_alike_take_what_predict_says(preset: str, policy: Policy) -> None:
+    asked = task(preset, {"text": [30, 30], "images.items": [1, 1]})
+    (found,) = predict_samples(asked, [policy], batches=3).policies
+    assert found.seconds == pytest.approx(predict_task(asked).seconds, rel=1e-12)
+    assert found.lost == pytest.approx(0, abs=1e-12)
+    assert found.dollars_per_day == pytest.approx(0, abs=1e-9)
+
+
+@given(
+    preset=st.sampled_from(PRESETS),
+    items=st.integers(1, 6),
+    at_once=st.sampled_from([None, 1, 2]),
+    batches=st.integers(1, 3),
+)
+@settings(max_examples=25, deadline=None)
+def test_alike_of_any_number(preset: str, items: int, at_once: int | None, batches: int) -> None:
+    """Also packed, where texts fill the sequence."""
+    text = 4096 - 576 * items
+    asked = task(preset, {"text": [text] * 2, "images.items": [items] * 2})
+    if preset.endswith("colocated"):
+        asked = replace(asked, workload=replace(asked.workload, encoder_microbatches=at_once))
+    found = predict_samples(asked, [*PADDED, Policy(packing="row")], batches=batches)
+    for each in found.policies:
+        assert each.seconds == pytest.approx(found.alike, rel=1e-9)
+
+
+def test_a_mean_image_count_is_the_workload_of_predict(tmp_path: Path) -> None:
+    """`data.workload` gives `predict` the means, and the same step in which all are alike."""
+    text = 'extends: preset:llava_7b_colocated\ndata: {workload: "%s"}\n'
+    tmp_path.joinpath("counts.csv").write_text("text,images.items\n20,2\n20,2\n")
+    file = tmp_path / "mine.yaml"
+    file.write_text(text % (tmp_path / "counts.csv"))
+    found = predict_over_samples(file, batches=2)
+    assert found.alike == predict(file).seconds > predict("preset:llava_7b_colocated").seconds
+    for each in found.policies[:3]:
+        assert each.seconds == pytest.approx(found.alike, rel=1e-12)
+
+
+def test_one_long_sample_makes_its_rank_and_the_step_slow() -> None:
+    """In a homogeneous layout without pipeline a step has the passes of its fullest replica."""
+    asked = task("llava_7b_homogeneous", TAIL, seq_length=LONG)
+    (found,) = predict_samples(asked, [Policy()], batches=40).policies
+    assert found.p50 <= found.p95
+    assert found.lost > 0
+    assert found.dollars_per_day == pytest.approx(found.lost * 2.0 * 24 * 8)
+    images = found.work["images"]
+    assert images.shape == (40, 2)
+    text = found.work["language_module"]
+    together = (images + text).max(axis=1)
+    assert found.seconds - found.seconds[0] == pytest.approx(together - together[0], abs=1e-12)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_what_balances_is_never_slower_and_no_image_is_lost(preset: str) -> None:
+    asked = task(preset, TAIL, seq_length=LONG)
+    drawn, ordered, shared, _ = predict_samples(asked, POLICIES, batches=24).policies
+    for policy in (ordered, shared):
+        assert policy.lost_by_module["images"] <= drawn.lost_by_module["images"] + 1e-12
+        assert policy.mean <= drawn.mean * (1 + 1e-3)
+    loads, replicas = loads_of(asked.workload.mix, asked.model, asked.workload), replicas_of(asked)
+    sums = [
+        drawn_batches(loads, replicas, policy, 24, 0).items["images"].sum(axis=(1, 2))
+        for policy in (*POLICIES, Policy(packing=4096))
+    ]
+    for of_policy in sums[1:]:
+        assert of_policy == pytest.approx(sums[0])
+
+
+def test_dealing_is_close_to_the_order_of_runs() -> None:
+    asked = task("llava_7b_colocated", {"text": [1] * 17, "images.items": range(17)})
+    loads = loads_of(asked.workload.mix, asked.model, replace(asked.workload, seq_length=20_000))
+    replicas = replace(replicas_of(asked), encoders={"images": 8}, micro_batches=6, samples=32)
+    dealt = drawn_batches(loads, replicas, Policy(order="balanced"), 1, 5).items["images"]
+    rows = np.random.default_rng(5).integers(0, 17, size=(1, 6 * 32)).reshape(6, 32)
+    for microbatch, chosen in enumerate(rows):
+        work = SampleWork.of(loads.items["images"][chosen], 8)
+        run = work.per_replica(order_samples([work])).max()
+        assert run - 1e-9 <= dealt[0, microbatch].max() <= 1.05 * run + 1
+
+
+def test_a_batch_is_the_schedule_with_its_own_times() -> None:
+    """Each group of replicas of a pipeline, simulated alone, ends when the batch says."""
+    asked = task("llava_7b_heterogeneous", TAIL, seq_length=LONG)
+    costs = costs_of(asked.model, asked.layout, asked.workload, asked.system)
+    replicas = replicas_of(asked)
+    loads = loads_of(asked.workload.mix, asked.model, asked.workload)
+    work = work_of(asked, drawn_batches(loads, replicas, Policy(), 3, 0))
+    spans = passes_of(asked, work, costs, replicas.groups)
+    timed = timed_pipeline(asked.layout, *costs, asked.workload, asked.system)
+    stages = timed.schedule.graph.stages
+    for batch in range(3):
+        ends = []
+        for group in range(replicas.groups):
+            tables = []
+            for way in ("forward", "backward"):
+                rows = []
+                for stage in stages:
+                    values = getattr(work.modules[stage.module], way)[stage.place]
+                    values = np.broadcast_to(values, (3, work.micro_batches, values.shape[-1]))[
+                        batch
+                    ]
+                    share = values.shape[-1] // replicas.groups or 1
+                    rows.append(
+                        values[:, group * share : (group + 1) * share].max(axis=-1)
+                        if values.shape[-1] > 1
+                        else values[:, 0]
+                    )
+                tables.append(np.array(rows))
+            ends.append(simulate(timed.schedule, *tables, timed.transfer).makespan)
+        assert spans[batch] == pytest.approx(max(ends), rel=1e-12)
+
+
+@pytest.mark.parametrize("preset", ["llava_7b_homogeneous", "llava_7b_heterogeneous"])
+def test_the_slowest_group_is_among_the_heaviest(
+    preset: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 16 replicas half decide within a hundredth; to look at one alone is noticed."""
+    known = task(preset, TAIL, seq_length=LONG)
+    modules = {
+        name: replace(sizes, tensor=1, pipeline=2, data=16, micro_batch=1)
+        for name, sizes in known.layout.modules.items()
+    }
+    if preset.endswith("homogeneous"):
+        modules["images"] = replace(modules["images"], pipeline=1)
+    asked = replace(known, layout=replace(known.layout, modules=modules))
+
+    def steps(groups: int) -> np.ndarray:
+        monkeypatch.setattr(passes_module, "HEAVIEST", groups)
+        return predict_samples(asked, [Policy()], batches=32).policies[0].seconds
+
+    every = steps(16)
+    assert steps(8) == pytest.approx(every, rel=1e-2)
+    assert not np.allclose(steps(1), every, rtol=1e-6)
+
+
+def test_packing_computes_the_tokens_there_are() -> None:
+    """Half the tokens take little more than half the time; padded samples take all of it."""
+    half = {"text": [4096 // 2 - 576] * 2, "images.items": [1, 1]}
+    padded, packed = predict_samples(
+        task("llava_7b_homogeneous", half), [Policy(), Policy(packing="row")], 2
+    ).policies
+    assert 0.35 < packed.mean / padded.mean < 0.65
+    rows = predict_samples(task("llava_7b_homogeneous", half), [Policy(packing=4096 * 2)], 2)
+    assert rows.policies[0].mean == pytest.approx(packed.mean, rel=0.1)
+    assert str(rows.policies[0].policy) == "packed to 8,192"
+
+
+def test_text_only_samples_can_be_left_out() -> None:
+    asked = task("llava_7b_homogeneous", TAIL, seq_length=LONG)
+    with_text, without = predict_samples(
+        asked, [Policy(), Policy(text_only=False)], batches=8
+    ).policies
+    assert without.work["images"].mean() > 1.3 * with_text.work["images"].mean()  # of 2.5 x items
+    assert str(without.policy) == "without text-only samples"
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "another config's": (
+        {"text": [1], "clip.items": [1]},
+        "it has inputs of 'clip', which is not an encoder of the model (images) nor the kind",
+    ),
+    "nothing of an encoder": ({"text": [1]}, "it has no column of the encoder 'images' of the mod"),
+    "longer than the sequence": (
+        {"text": [4000, 10, 3600], "images.items": [1, 0, 1]},
+        "2 of 3 samples have more than the 4,096 tokens of the sequence, most of all sample 0 with",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_mix_that_does_not_fit_is_refused(case: str) -> None:
+    columns, sentence = REFUSED[case]
+    with pytest.raises(ConfigError) as caught:
+        predict_samples(task("llava_7b_colocated", columns))
+    assert sentence in str(caught.value)
+
+
+def test_what_nothing_can_be_drawn_from_is_refused() -> None:
+    with pytest.raises(ConfigError, match="nothing says what samples are made of; give"):
+        predict_over_samples("preset:llava_7b_colocated")
+    few = task("llava_7b_colocated", {"text": [1], "images.items": [0]})
+    with pytest.raises(ConfigError, match="all of its samples have nothing but text"):
+        predict_samples(few, [Policy(text_only=False)])
+    short = task("llava_7b_colocated", TAIL, seq_length=LONG)
+    with pytest.raises(ConfigError, match="more than the 10 tokens of a packed row"):
+        predict_samples(short, [Policy(packing=10)])
+
+
+def test_what_is_not_asked_for_is_refused_by_the_generic_sentence() -> None:
+    config = mimokit.load_preset("llava_7b_colocated").to_mapping()
+    config["data"] |= {"workload": "image_captions", "modality_frames": {"images": [1, 2]}}
+    with pytest.raises(ConfigError, match="workload image_captions is refused with modality_fram"):
+        predict(config)
+
+
+def test_the_policy_of_a_config_is_what_its_run_does() -> None:
+    config = mimokit.load_preset("llava_7b_colocated")
+    assert policy_of_config(config) == Policy()
+    config.runtime.sample_order, config.runtime.patch_type = "balanced", ["vit_frame_parallel"]
+    config.data.pack_sequences_in_batch = True
+    assert policy_of_config(config) == Policy("balanced", shared_frames=True, packing="row")
+
+
+def test_evened_batches_keep_their_sums() -> None:
+    items = np.random.default_rng(0).random((4, 3, 2))
+    even = BatchLoads({"images": items}, None, None, 3).evened()
+    assert even.items["images"][:, 0, 0] * 6 == pytest.approx(items.sum(axis=(1, 2)))
