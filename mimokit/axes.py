@@ -4,8 +4,6 @@ A module is sharded along axes. An axis has different names in configs, in layou
 Megatron-Core, and a short label. All of them are listed here, and nowhere else.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum

@@ -3,8 +3,6 @@
 The folder `mimokit/extras` may be deleted, whole or in part.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType

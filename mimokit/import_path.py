@@ -4,8 +4,6 @@ Whoever can write into the working directory must not have code run: it is searc
 code of a user is looked for. In `sys.path` it is the empty text then, as in a notebook.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable

@@ -12,8 +12,6 @@ runs when its name is first used. `lazy_loader.attach_stub` does the same from a
 `.pyi`, but it rejects names of other packages and grimp does not read that file.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable
 from importlib import import_module

@@ -3,8 +3,6 @@
 The file has no name and is gone with the list, or with the process, however that ends.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pickle

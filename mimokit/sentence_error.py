@@ -1,7 +1,5 @@
 """Errors whose message says it all: a notebook shows them without mimokit's own frames."""
 
-from __future__ import annotations
-
 import itertools
 from types import FrameType
 

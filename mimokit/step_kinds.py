@@ -1,7 +1,5 @@
 """The named steps of a schedule: one table that plans, engines, tables and charts read."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Self
 

@@ -1,7 +1,5 @@
 """Bytes, seconds, ranks, samples and values as text."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence

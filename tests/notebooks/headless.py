@@ -1,7 +1,5 @@
 """Execute a notebook of this project in a separate folder, as the command line does."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The notebook itself, from top to bottom; only the training is cut short."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Frame parallel: the notebook from top to bottom, with fewer iterations."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A chart of a notebook that cannot be read is found."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import nbformat

@@ -1,7 +1,5 @@
 """Three modes side by side: the notebook from top to bottom, with fewer iterations."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The notebook that plans a layout, from top to bottom."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A sweep and what its folders say: the notebook from top to bottom, with fewer iterations."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The notebook from a Hugging Face config to a chosen layout, from top to bottom."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

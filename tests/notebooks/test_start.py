@@ -1,7 +1,5 @@
 """The start notebook, in this process and without engines: its picture, and where it leads."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Stepping through three layouts: the notebook from top to bottom."""
 
-from __future__ import annotations
-
 from mimokit_widgets.notebooks.page import external_references
 from tests.notebooks.headless import executed_copy, printed
 

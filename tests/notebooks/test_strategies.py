@@ -1,7 +1,5 @@
 """Strategies between replicas: the notebook from top to bottom, with less time for each."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

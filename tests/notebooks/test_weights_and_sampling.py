@@ -1,7 +1,5 @@
 """Weights and sampling: the notebook from top to bottom, with fewer iterations."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the text of the notebooks says is true: figures, names of tabs, imports."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any
