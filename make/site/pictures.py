@@ -34,7 +34,6 @@ PICTURES: dict[str, Callable[[], Any]] = {
     "colocated": lambda: charts.rank_map(_plan("colocated")),
     "heterogeneous": lambda: charts.rank_map(_plan("heterogeneous")),
     "batch_split": lambda: charts.batch_split(_plan("colocated")),
-    "pipeline": lambda: charts.pipeline_timeline(_plan("heterogeneous").pipeline.timeline()),
     "frames": lambda: charts.frame_balance(_plan("videos").frames[0].forecast.plan),
     "memory": lambda: charts.memory_bars(
         mimokit.predict("preset:llava_7b_heterogeneous", gpu="h100")

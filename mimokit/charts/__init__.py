@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from mimokit.charts._memory import rank_memory as rank_memory
     from mimokit.charts._phases import phases as phases
     from mimokit.charts._phases import step_parts as step_parts
-    from mimokit.charts._pipeline_timeline import pipeline_timeline as pipeline_timeline
     from mimokit.charts._proof import proof as proof
     from mimokit.charts._rank_map import rank_map as rank_map
     from mimokit.charts._report import report as report

@@ -82,14 +82,6 @@ def iterations(column: str = "iteration") -> alt.X:
     return over(column, "iteration", "d")
 
 
-def clock(title: str, until: float | None = None) -> alt.X:
-    """Return the horizontal axis of bars with the columns start and stop."""
-    scale = alt.Scale(nice=False)
-    if until is not None:
-        scale = alt.Scale(domain=[0, until], nice=False)
-    return alt.X("start:Q", title=title, axis=alt.Axis(grid=False, tickCount=8), scale=scale)
-
-
 def amount(column: str, title: str, label_format: str, scale: alt.Scale | None = None) -> alt.Y:
     """Return the vertical axis of a number; by default it begins at 0."""
     return alt.Y(

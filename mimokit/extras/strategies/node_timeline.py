@@ -63,7 +63,12 @@ def _bars(rows: list[dict[str, Any]], until: float) -> alt.Chart:
         alt.Chart(inline(rows))
         .mark_bar(height=alt.RelativeBandSize(0.9))
         .encode(
-            x=_axes.clock("predicted seconds", until),
+            x=alt.X(
+                "start:Q",
+                title="predicted seconds",
+                axis=alt.Axis(grid=False, tickCount=8),
+                scale=alt.Scale(domain=[0, until], nice=False),
+            ),
             x2="stop:Q",
             y=alt.Y("node:N", title=None, sort=None, axis=alt.Axis(minExtent=_axes.LEFT)),
             color=_axes.parts("activity", rows, COLORS),

@@ -1,4 +1,4 @@
-"""The result of a simulation: times of each action, idle time, and the critical path."""
+"""The result of a simulation: times of each action, and idle time."""
 
 from __future__ import annotations
 
@@ -76,22 +76,6 @@ class Timeline:
         """By stage: the most micro-batches whose activations it stores at a time."""
         return tuple(self.schedule.in_flight(stage.index) for stage in self.schedule.graph.stages)
 
-    def critical_path(self) -> tuple[Interval, ...]:
-        """Return the computations and sends that determine the end of the pipeline, in order.
-
-        They follow each other without a gap from 0 to `pipeline_makespan`: a step becomes faster
-        only if one of them becomes shorter.
-        """
-        path: list[Interval] = []
-        nothing = self.tasks.size
-        task = int(self.stop.argmax()) if nothing else nothing
-        stop = np.append(self.stop, -np.inf)
-        while task != nothing:
-            path.append(self._interval(task))
-            before = self.tasks.waits_for[task]
-            task = int(before[stop[before].argmax()])
-        return tuple(reversed(path))
-
     def intervals(self, worker: int) -> tuple[Interval, ...]:
         """Return the actions of an entry of `graph.workers`, in the order of the schedule.
 
@@ -134,26 +118,6 @@ class Timeline:
         columns = (tasks.transfer, tasks.place, tasks.kind, tasks.microbatch)
         keys = zip(*(column.tolist() for column in columns), strict=True)
         return {key: number for number, key in enumerate(keys)}
-
-    def _interval(self, task: int) -> Interval:
-        tasks, graph = self.tasks, self.schedule.graph
-        place, microbatch = int(tasks.place[task]), int(tasks.microbatch[task])
-        backward = bool(tasks.backward[task])
-        if tasks.transfer[task]:
-            edge = graph.edges[place]
-            ends = (edge.source, edge.destination)
-            sender, receiver = reversed(ends) if backward else ends
-            action = Action(
-                StepKind.SEND_BACKWARD if backward else StepKind.SEND_FORWARD,
-                sender,
-                microbatch,
-                edge.index,
-                receiver,
-                edge.modality,
-            )
-        else:
-            action = Action(COMPUTATIONS[tasks.kind[task]], place, microbatch)
-        return Interval(action, float(self.start[task]), float(self.stop[task]))
 
 
 def _kind(action: Action) -> int:
