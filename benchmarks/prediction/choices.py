@@ -21,8 +21,7 @@ from mimokit.config.errors import ConfigError
 from mimokit.prediction.hardware import load_hardware
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.own_runs import OwnRun
-from mimokit.prediction.own_runs.fit import fitted
-from mimokit.prediction.own_runs.telling import most_telling
+from mimokit.prediction.own_runs.fit import fitted, most_telling
 from mimokit.prediction.prediction import predict_task
 from mimokit.prediction.step_time import Software, load_software
 from mimokit.prediction.task import PredictionTask, system_of

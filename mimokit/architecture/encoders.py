@@ -2,10 +2,35 @@
 
 from dataclasses import dataclass
 
-from mimokit.architecture.pooling import pooling_rows, pooling_work
 from mimokit.architecture.tensor_cut import Shape
 from mimokit.architecture.tensor_rows import End, Tensors, norm, parameters_of, uncut
 from mimokit.architecture.transformer import Transformer
+
+
+def pooling_rows(net: Transformer, name: str) -> Tensors:
+    """Yield the tensors of the head behind the layers of an encoder; ranks share none."""
+    yield uncut(f"{name}probe", End.LAST, 1, 1, net.hidden)
+    yield from norm(f"{name}layernorm", "LayerNorm", net.hidden, End.LAST)
+    matrices = {
+        "attention.in_proj_": (3 * net.hidden, net.hidden),
+        "attention.out_proj.": (net.hidden, net.hidden),
+        "mlp.fc1.": (net.ffn, net.hidden),
+        "mlp.fc2.": (net.hidden, net.ffn),
+    }
+    for matrix, shape in matrices.items():
+        yield uncut(f"{name}{matrix}weight", End.LAST, *shape)
+        yield uncut(f"{name}{matrix}bias", End.LAST, shape[0])
+
+
+def pooling_work(net: Transformer) -> tuple[float, float]:
+    """Return the numbers in the matrices of the head, with scores and values.
+
+    Returns:
+        Those of keys and values, per position; those of the one query, per item.
+    """
+    width = net.hidden
+    return 2.0 * width * (width + 1), 2.0 * width * (width + net.ffn)
+
 
 _KERNEL = 3
 """Width of the convolutions in front of an audio encoder."""

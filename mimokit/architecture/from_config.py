@@ -17,11 +17,11 @@ from mimokit.architecture.encoders import (
     VisionEncoder,
 )
 from mimokit.architecture.feed_forward import MixtureOfExperts
-from mimokit.architecture.limits import check_parameters
 from mimokit.architecture.modules import (
     DecoderHead,
     EncoderBranch,
     LanguageModel,
+    Model,
     Module,
     MultimodalModel,
     Projector,
@@ -31,8 +31,23 @@ from mimokit.architecture.tensors import cuts_of
 from mimokit.architecture.tokens import audio_geometry, image_geometry, row_features
 from mimokit.architecture.transformer import Transformer
 from mimokit.config import MimoParallelismConfig, ModuleArchitecture, ProjectorArchitecture
+from mimokit.config.errors import ConfigError, Problem
 from mimokit.config.graph import topological_order
 from mimokit.config.meaning import MEANINGS
+
+MOST_PARAMETERS = 2**53
+"""Parameters of the largest model that is accepted; larger numbers are not exact as floats."""
+
+
+def check_parameters(model: Model, where: str, module: str) -> None:
+    """Reject a model of more than `MOST_PARAMETERS` together."""
+    if model.parameters > MOST_PARAMETERS:
+        sentence = (
+            f"{where}: the sizes give {model.parameters:.1e} parameters, more than the "
+            f"{MOST_PARAMETERS:.1e} that can be planned; correct them."
+        )
+        raise ConfigError([Problem(module, "parameters", model.parameters, sentence)])
+
 
 _Described = TypeVar("_Described")
 

@@ -3,7 +3,7 @@
 import re
 
 from mimokit.architecture import LanguageModel, LatentAttention, MixtureOfExperts, Transformer
-from mimokit.architecture.limits import check_parameters
+from mimokit.architecture.from_config import check_parameters
 from mimokit.config.meaning import EPSILON, INIT_STD, ROTARY_BASE, VOCABULARY_MULTIPLE
 from mimokit.interop.command_line import (
     MEGATRON_LM,

@@ -10,8 +10,7 @@ from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config.graph import topological_order
 from mimokit.layout_search.constraints import MODES
 from mimokit.layout_search.evaluate import Scan
-from mimokit.layout_search.kept import Kept
-from mimokit.layout_search.pareto import front
+from mimokit.layout_search.pareto import Kept, front
 from mimokit.layout_search.reached import PER_MODE
 from mimokit.layout_search.space import spread
 from mimokit.prediction import Layout, Prediction

@@ -9,7 +9,7 @@ from mimokit.config.runtime import DeploymentMode
 from mimokit.layout_search.candidates import Candidates
 from mimokit.layout_search.constraints import DIMENSIONS, MODES
 from mimokit.layout_search.cost_tables import Tables
-from mimokit.layout_search.kept import Kept
+from mimokit.layout_search.pareto import Kept
 
 PER_MODE = 4
 """Layouts of every mode that are simulated, so that modes can be compared."""

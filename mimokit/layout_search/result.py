@@ -79,7 +79,7 @@ class SearchResult(Report):
 
     def telling(self, count: int = 3) -> tuple[Prediction, ...]:
         """Return the finalists whose runs would tell `calibrate_from` most, the first one first."""
-        from mimokit.prediction.own_runs.telling import most_telling
+        from mimokit.prediction.own_runs.fit import most_telling
 
         tasks = [self.task.prediction_task(each.layout) for each in self.finalists]
         return tuple(self.finalists[place] for place in most_telling(tasks, count))

@@ -10,9 +10,9 @@ import numpy as np
 
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.config.runtime import GPIPE, ZERO_BUBBLE, DeploymentMode, PipelineOrder
+from mimokit.prediction.layout import Edges, around, heaviest
 from mimokit.prediction.memory import micro_batches_through, total_bytes
 from mimokit.prediction.module_costs import EncoderCost, LanguageCost, bridge_seconds
-from mimokit.prediction.paths import Edges, around, heaviest
 from mimokit.prediction.step_time import System
 from mimokit.prediction.step_time.collectives import TimedMessage, sent
 from mimokit.prediction.step_time.pipeline import slowest_and_once

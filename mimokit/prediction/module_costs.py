@@ -12,14 +12,13 @@ from mimokit.architecture import LanguageModel
 from mimokit.architecture.modules import DecoderHead, EncoderBranch
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.config.runtime import ZERO_BUBBLE, PipelineOrder
-from mimokit.prediction.layout import Layout
+from mimokit.prediction.layout import Layout, around
 from mimokit.prediction.memory import (
     micro_batches_in_flight,
     micro_batches_through,
     stage_memory,
     total_bytes,
 )
-from mimokit.prediction.paths import around
 from mimokit.prediction.step_time import ModuleInput, ModuleStep, System, module_step
 from mimokit.prediction.step_time.collectives import TimedMessage, gathered
 from mimokit.prediction.step_time.pipeline import last_round, slowest_and_once

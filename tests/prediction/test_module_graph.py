@@ -14,9 +14,9 @@ from mimokit.config import ConfigError
 from mimokit.planning.pipeline import ORDERS
 from mimokit.planning.schedule import one_forward_one_backward, plan_schedule, stage_graph
 from mimokit.prediction import Layout, Workload, costs_of, deployment_modes, layout_cost, predict
+from mimokit.prediction.layout import around
 from mimokit.prediction.memory import micro_batches_in_flight, stage_memory, total_bytes
 from mimokit.prediction.memory.stage import micro_batches_through
-from mimokit.prediction.paths import around
 from mimokit.prediction.pipeline import timed_pipeline
 from mimokit.prediction.prediction import predict_task
 from mimokit.prediction.task import PredictionTask, task_of

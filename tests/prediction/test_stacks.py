@@ -16,7 +16,7 @@ from mimokit.config.errors import ConfigError
 from mimokit.prediction.hardware import load_hardware
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.own_runs import OwnRun, adjust
-from mimokit.prediction.own_runs.telling import most_telling
+from mimokit.prediction.own_runs.fit import most_telling
 from mimokit.prediction.prediction import predict_task
 from mimokit.prediction.result import chance_text
 from mimokit.prediction.room import chance_below

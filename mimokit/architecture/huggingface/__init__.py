@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mimokit.architecture.encoders import ENCODER_NAMES, VisionEncoder
+from mimokit.architecture.from_config import check_parameters
 from mimokit.architecture.huggingface.encoders import (
     VISION_DEFAULTS,
     vision_encoder,
@@ -25,7 +26,6 @@ from mimokit.architecture.huggingface.qwen_vision import (
     qwen25_vision,
 )
 from mimokit.architecture.huggingface.unreadable import check_readable
-from mimokit.architecture.limits import check_parameters
 from mimokit.architecture.modules import PROJECTOR_NAME, EncoderBranch, Model, MultimodalModel
 from mimokit.config.errors import ConfigError, Problem, unknown_name
 from mimokit.config.text_file import read_text_file, reason_of
