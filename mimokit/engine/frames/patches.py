@@ -24,14 +24,13 @@ VIT_FRAME_PARALLEL = "vit_frame_parallel"
 class FrameParallel:
     """How the ranks of a group share the frames of a vision encoder.
 
-    The group is that of data parallel. `plan_frames` explains `tolerance`, `max_moved` and
+    The group is that of data parallel. `plan_frames` explains `tolerance` and
     `ranks_per_node`.
     """
 
     group: dist.ProcessGroup
     cost: FrameCost = PATCHES
     tolerance: float = 0.01
-    max_moved: float | None = None
     ranks_per_node: int | None = None
 
     def dispatch(
@@ -47,7 +46,7 @@ class FrameParallel:
         It makes one token of merge_size^2 patches; with `split_time` its attention is per frame.
         """
         settings = FrameSettings(
-            merge_size, self.cost, split_time, self.tolerance, self.max_moved, self.ranks_per_node
+            merge_size, self.cost, split_time, self.tolerance, self.ranks_per_node
         )
         trained = any(parameter.requires_grad for parameter in module.parameters())
         return input_dispatch(

@@ -92,9 +92,8 @@ def exchange(
         if partner < 0:
             return
         for frame, source, target in ((leaving, high, partner), (coming, partner, high)):
-            if frame < 0:
-                continue
-            move(frame, source, target, sizes, rank_of, totals, first, following)
+            if frame >= 0:
+                move(frame, source, target, sizes, rank_of, totals, first, following)
 
 
 def move_from_home(
@@ -105,11 +104,10 @@ def move_from_home(
     first: Integers,
     following: Integers,
     goal: float,
-    most: float,
     node: int,
     thorough: bool,
-) -> float:
-    """Move as little as possible until every rank is at the goal; return the load away from home.
+) -> None:
+    """Move as little as possible until every rank is at the goal.
 
     Each step takes from the most loaded rank. It takes the move or swap that lowers what both ranks
     have above the goal by the most per load that leaves its home: first with the least loaded rank
@@ -117,14 +115,9 @@ def move_from_home(
 
     Args:
         home: [frames], the rank at which each starts.
-        most: load that may be away from home.
         thorough: look at all ranks where the others do not help.
     """
     ranks = len(totals)
-    away = 0.0
-    for frame in range(len(sizes)):
-        if rank_of[frame] != home[frame]:
-            away += sizes[frame]
     while True:
         high, low = most_and_least(totals)
         near = begin = high - high % node
@@ -133,7 +126,7 @@ def move_from_home(
                 near = rank
         above = totals[high] - goal
         if above <= 0:
-            return away
+            return
         best, best_gain, leaving, coming, partner = 0.0, 0.0, -1, -1, -1
         for number in range(ranks + 2):
             other = near if number == 0 else low if number == 1 else number - 2
@@ -161,7 +154,7 @@ def move_from_home(
                         elif home[swapped] == high:
                             extra -= back
                     gain = min(difference, above) - max(0.0, difference - max(room, 0.0))
-                    if gain > 1e-9 * goal and away + extra <= most:
+                    if gain > 1e-9 * goal:
                         rate = gain / max(extra, 1e-9 * goal)
                         if rate > best * 1.000001 or (rate > best * 0.999999 and gain > best_gain):
                             best, best_gain = rate, gain
@@ -169,12 +162,7 @@ def move_from_home(
                     swapped = first[other] if swapped == -2 else following[swapped]
                 frame = following[frame]
         if partner < 0:
-            return away
+            return
         for frame, source, target in ((leaving, high, partner), (coming, partner, high)):
-            if frame < 0:
-                continue
-            move(frame, source, target, sizes, rank_of, totals, first, following)
-            if source == home[frame]:
-                away += sizes[frame]
-            elif target == home[frame]:
-                away -= sizes[frame]
+            if frame >= 0:
+                move(frame, source, target, sizes, rank_of, totals, first, following)

@@ -183,15 +183,12 @@ def multifit(partition: Partition, bound: float) -> Partition | None:
     return None if packed is None else partition.with_ranks(packed)
 
 
-def moved_from_home(
-    lpt: Partition, home: np.ndarray, goal: float, most: float, node: int
-) -> Partition:
+def moved_from_home(lpt: Partition, home: np.ndarray, goal: float, node: int) -> Partition:
     """Return the partition that starts from the frames' homes and moves as little as it needs.
 
     Args:
         home: [frames], the rank of every frame, in the order of the partition.
         goal: largest load of a rank, where that can be reached.
-        most: load that may move.
         node: ranks per node, within which moves are preferred.
     """
     frames, ranks = len(lpt.sizes), lpt.ranks
@@ -206,7 +203,7 @@ def moved_from_home(
         np.empty(frames, dtype=np.int64),
     )
     _loop(link, frames)(arguments[2], arguments[4], arguments[5])
-    _loop(move_from_home, frames)(*arguments, goal, most, node, frames <= THOROUGH)
+    _loop(move_from_home, frames)(*arguments, goal, node, frames <= THOROUGH)
     return start.with_ranks(np.asarray(arguments[2], dtype=np.int64))
 
 

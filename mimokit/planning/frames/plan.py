@@ -134,7 +134,6 @@ def plan_frames(
     num_ranks: int,
     *,
     home: Numbers | None = None,
-    max_moved: float | None = None,
     tolerance: float = 0.0,
     ranks_per_node: int | None = None,
 ) -> FramePlan:
@@ -148,7 +147,6 @@ def plan_frames(
     Args:
         loads: [frames], any unit.
         home: [frames], the rank that holds each.
-        max_moved: share of the load that may leave its home, which goes before the balance.
         tolerance: with homes, ranks may exceed the lowest possible makespan by this share, so that
             less travels; also beyond LPT.
         ranks_per_node: with homes, frames rather move within groups of so many ranks.
@@ -160,16 +158,12 @@ def plan_frames(
     ranks, sizes = check_ranks(num_ranks), check_loads(loads)
     node = ranks if ranks_per_node is None else check_ranks(ranks_per_node, "ranks_per_node")
     node = min(node, ranks)
-    _check_share("tolerance", tolerance, np.inf)
-    if max_moved is not None:
-        _check_share("max_moved", max_moved, 1.0)
+    if not 0 <= tolerance < np.inf:
+        raise ValueError(f"tolerance is {tolerance:g}; it is a share: at least 0.")
     if home is None:
-        if max_moved is not None:
-            raise ValueError("max_moved limits what leaves its home; give home=… as well.")
         return _plan(_ahead(best_partition(longest_first(sizes, ranks))), sizes, None)
     homes = check_homes("home", home, len(sizes), ranks)
-    most = np.inf if max_moved is None else max_moved * float(sizes.sum())
-    return _plan(_near_home(sizes, ranks, homes, tolerance, most, node), sizes, homes)
+    return _plan(_near_home(sizes, ranks, homes, tolerance, node), sizes, homes)
 
 
 def _ahead(best: Partition) -> Partition:
@@ -183,13 +177,13 @@ def _ahead(best: Partition) -> Partition:
 
 
 def _near_home(
-    sizes: np.ndarray, ranks: int, homes: np.ndarray, tolerance: float, most: float, node: int
+    sizes: np.ndarray, ranks: int, homes: np.ndarray, tolerance: float, node: int
 ) -> Partition:
     lpt = longest_first(sizes, ranks)
     best = best_partition(lpt)
     goal = max(best.makespan, lower_bound(lpt.sizes, ranks) * (1 + tolerance))
-    near = moved_from_home(lpt, homes[lpt.order], goal, most, node)
-    if near.makespan <= goal or np.isfinite(most):
+    near = moved_from_home(lpt, homes[lpt.order], goal, node)
+    if near.makespan <= goal:
         return near
     near = refined(near, goal)
     if near.makespan <= max(goal, lpt.makespan):
@@ -259,9 +253,3 @@ def check_homes(name: str, homes: Any, frames: int, ranks: int) -> np.ndarray:
             f"The {name} of frame {frame} is rank {rank_of[frame]}; the ranks are 0 to {ranks - 1}."
         )
     return rank_of.astype(np.int64)
-
-
-def _check_share(name: str, value: float, most: float) -> None:
-    if not 0 <= value <= most:
-        limit = "0 to 1" if most == 1 else "at least 0"
-        raise ValueError(f"{name} is {value:g}; it is a share: {limit}.")

@@ -28,7 +28,6 @@ class FrameSettings:
     cost: FrameCost = PATCHES
     split_time: bool = True
     tolerance: float = TOLERANCE
-    max_moved: float | None = None
     ranks_per_node: int | None = None
 
 
@@ -146,7 +145,6 @@ def route_frames(grids: Sequence[np.ndarray], settings: FrameSettings) -> FrameR
         len(grids),
         home=home,
         tolerance=settings.tolerance,
-        max_moved=settings.max_moved,
         ranks_per_node=settings.ranks_per_node,
     )
     return FrameRoutes(grid, patches, home, len(grids), plan)
