@@ -27,8 +27,8 @@ BUDGETS = {
     "verify": 51_400,  # goal 48,000; 300 are the private network of ranks and guarded readers
     "core": 91_050,  # goal 76,000; guards, restarts; 1,850 measure samples, predict over them
     "mimokit": 102_650,  # goal 90,000; guards and samples, as above
-    "widgets": 9_300,  # the what-if, a model's config.json; 8,000 when each picture is drawn once
-    "JavaScript": 7_600,  # 5,500 likewise
+    "widgets": 9_550,  # the what-if, a model's config.json, samples; 8,000: each picture once
+    "JavaScript": 7_690,  # 5,500 likewise
 }
 """What is counted -> the most lines."""
 

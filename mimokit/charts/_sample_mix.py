@@ -14,6 +14,7 @@ from mimokit.units import counted
 from mimokit.workload.mix import TAIL, SampleMix
 
 BINS = 24
+TAILS = ("most samples", "largest 5 %")
 
 
 def sample_histograms(mix: SampleMix) -> alt.ConcatChart:
@@ -30,15 +31,15 @@ def sample_histograms(mix: SampleMix) -> alt.ConcatChart:
 
 
 def _bars(name: str, rows: list[dict[str, Any]]) -> alt.Chart:
-    tail = alt.Scale(domain=[False, True], range=[_palette.LINE, _palette.ACCENT])
+    tail = alt.Scale(domain=TAILS, range=[_palette.LINE, _palette.ACCENT])
     chart: alt.Chart = (
         alt.Chart(inline(rows))
         .mark_bar()
         .encode(
-            alt.X("from:Q", title=name),
+            alt.X("from:Q", title=name, bin="binned"),
             alt.X2("to:Q"),
             alt.Y("share:Q", title="share of samples", axis=alt.Axis(format="%")),
-            alt.Color("tail:N", title="largest 5 %", scale=tail),
+            alt.Color("tail:N", title=None, scale=tail),
             tooltip=["from:Q", "to:Q", alt.Tooltip("share:Q", format=".1%")],
         )
         .properties(width=180, height=110)
@@ -46,14 +47,18 @@ def _bars(name: str, rows: list[dict[str, Any]]) -> alt.Chart:
     return chart
 
 
-def histogram(column: np.ndarray, bins: int = BINS) -> Iterator[dict[str, Any]]:
-    """Yield the bars of a column: whole numbers where it has few, else equal widths."""
-    most = float(column.max())
-    whole = most < bins and not np.any(column % 1)
-    edges = np.arange(most + 2) - 0.5 if whole else np.linspace(0, most, bins + 1)
+def histogram(column: np.ndarray, most: float | None = None) -> Iterator[dict[str, Any]]:
+    """Yield the bars of a column, up to its largest value or another one."""
+    edges = edges_of(column, float(column.max()) if most is None else most)
     counts, _ = np.histogram(column, edges)
     begin = np.quantile(column, TAIL)
     for count, left, right in zip(counts, edges, edges[1:], strict=False):
-        share = float(count) / len(column)
-        bar = {"from": float(left), "to": float(right), "share": share}
-        yield {**bar, "tail": bool(left + right > 2 * begin)}
+        bar = {"from": float(left), "to": float(right), "share": float(count) / len(column)}
+        yield {**bar, "tail": TAILS[int(left + right > 2 * begin)]}
+
+
+def edges_of(column: np.ndarray, most: float) -> np.ndarray:
+    """Return where bars begin and end: around whole numbers where there are few."""
+    if most < BINS and not np.any(column % 1):
+        return np.arange(most + 2) - 0.5
+    return np.linspace(0, max(most, 1e-9), BINS + 1)

@@ -130,12 +130,16 @@ def search(
                 finalists=max(top, 32),
                 progress=show,
             )
+        over = None if result.task.workload.mix is None else result.over_samples()
     if as_json:
-        typer.echo(json.dumps(result.to_json()))
+        further = {} if over is None else {"over_samples": over.to_json()}
+        typer.echo(json.dumps({**result.to_json(), **further}))
     else:
         to = console()
         to.print(*result.sections(top), sep="")
         to.print(result.explain(), markup=False, highlight=False)
+        if over is not None:
+            to.print(over.section())
     if form is not None:
         with refusals():
             text = written(

@@ -19,6 +19,8 @@ from mimokit.units import GIB, counted, seconds_text
 if TYPE_CHECKING:
     import pandas as pd
 
+    from mimokit.layout_search.over_samples import SearchOverSamples
+
 
 SECONDS, *_OTHERS = MEASURES
 BAND = "band"
@@ -76,6 +78,16 @@ class SearchResult(Report):
     def why_not(self, layout: Layout) -> WhyNot:
         """Return why a layout was not chosen: what it breaks, or what it loses and where."""
         return why_not(self.task, self.best, layout)
+
+    def over_samples(self) -> SearchOverSamples:
+        """Return the finalists over the samples of the workload, each under its best policy.
+
+        Raises:
+            ConfigError: the workload has no mix, or it does not fit the model.
+        """
+        from mimokit.layout_search.over_samples import over_samples
+
+        return over_samples(self.task, self.finalists)
 
     def telling(self, count: int = 3) -> tuple[Prediction, ...]:
         """Return the finalists whose runs would tell `calibrate_from` most, the first one first."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from mimokit.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from mimokit.prediction.over_samples.policy import DRAWN as DRAWN
     from mimokit.prediction.over_samples.policy import POLICIES as POLICIES
     from mimokit.prediction.over_samples.policy import Policy as Policy
     from mimokit.prediction.over_samples.predict import policy_of_config as policy_of_config

@@ -76,13 +76,9 @@ def drawn_batches(
 
     The samples do not depend on the layout: layouts with equal global batches see the same ones.
     """
-    shape = (batches, replicas.micro_batches, replicas.samples)
-    rows = np.random.default_rng(seed).integers(
-        0, len(loads.tokens), size=(batches, shape[1] * shape[2])
-    )
+    rows = drawn_rows(len(loads.tokens), replicas, batches, seed)
     if isinstance(policy.packing, int):
-        return _packed_to(policy.packing, loads, rows, replicas)
-    rows = rows.reshape(shape)
+        return _packed_to(policy.packing, loads, rows.reshape(batches, -1), replicas)
     if policy.order == BALANCED:
         rows = _balanced(loads, rows, replicas, policy)
     items = {
@@ -101,6 +97,15 @@ def drawn_batches(
     )
 
 
+def drawn_rows(samples: int, replicas: Replicas, batches: int, seed: int) -> NDArray[np.int64]:
+    """Return rows of a mix that are drawn: [batches, micro-batches, samples of a micro-batch]."""
+    generator = np.random.default_rng(seed)
+    drawn = generator.integers(
+        0, samples, size=(batches, replicas.micro_batches * replicas.samples)
+    )
+    return drawn.reshape(batches, replicas.micro_batches, replicas.samples)
+
+
 def _dealt(values: Floats, replicas: int) -> Floats:
     """Return [batches, micro-batches, replicas] of [batches, micro-batches, samples]."""
     dealt: Floats = values.reshape(*values.shape[:2], replicas, -1).sum(axis=-1)
@@ -108,11 +113,13 @@ def _dealt(values: Floats, replicas: int) -> Floats:
 
 
 def _shared(items: Floats) -> Floats:
-    """Return the items of replicas that share them: whole ones, the first have one more."""
+    """Return the items of replicas that share them: whole ones, one more on some in turn."""
     replicas = items.shape[-1]
     total = items.sum(axis=-1, keepdims=True)
     whole = total // replicas
-    return np.asarray(whole + np.clip(total - whole * replicas - np.arange(replicas), 0.0, 1.0))
+    begin = np.cumsum(total, axis=1) - total  # else the first replicas would have all that is left
+    place = (np.arange(replicas) - begin) % replicas
+    return np.asarray(whole + np.clip(total - whole * replicas - place, 0.0, 1.0))
 
 
 def _balanced(

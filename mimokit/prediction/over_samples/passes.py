@@ -38,10 +38,11 @@ class BatchWork:
     micro_batches: int
 
     def per_replica(self) -> dict[str, Floats]:
-        """Return module -> seconds of its slowest stage in a step: [batches, replicas]."""
+        """Return module -> seconds of its slowest stage: [batches, micro-batches, replicas]."""
+        passes = {name: seconds.busiest for name, seconds in self.modules.items()}
         return {
-            name: _summed(seconds.busiest, self.micro_batches)
-            for name, seconds in self.modules.items()
+            name: np.broadcast_to(each, (len(each), self.micro_batches, each.shape[-1]))
+            for name, each in passes.items()
         }
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from mimokit.config.runtime import AS_DRAWN, BALANCED, SampleOrder
@@ -48,9 +47,3 @@ POLICIES = (
     Policy(shared_frames=True),
     Policy(packing="row"),
 )
-
-
-def with_and_without_text(policies: Iterable[Policy]) -> tuple[Policy, ...]:
-    """Return policies, and each again without text-only samples."""
-    known = tuple(policies)
-    return (*known, *(replace(policy, text_only=False) for policy in known))

@@ -25,14 +25,14 @@ class PolicyPrediction:
     Attributes:
         seconds: [batches], of the slowest rank of each.
         even: [batches], if the work of each batch were the same on all ranks and micro-batches.
-        work: module -> [batches, replicas], seconds in its passes.
+        passes: module -> [batches, micro-batches, replicas], seconds of its slowest stage.
         dollars_per_day: what the difference of both costs; None: no price is known.
     """
 
     policy: Policy
     seconds: Floats = field(repr=False)
     even: Floats = field(repr=False)
-    work: Mapping[str, Floats] = field(repr=False)
+    passes: Mapping[str, Floats] = field(repr=False)
     dollars_per_day: float | None
 
     @property
@@ -54,6 +54,11 @@ class PolicyPrediction:
     def lost(self) -> float:
         """The share of the mean step that is lost to stragglers."""
         return max(0.0, 1 - float(self.even.mean()) / self.mean)
+
+    @property
+    def work(self) -> dict[str, Floats]:
+        """Module -> [batches, replicas], seconds of its passes in a step."""
+        return {name: passes.sum(axis=1) for name, passes in self.passes.items()}
 
     @property
     def lost_by_module(self) -> dict[str, float]:
@@ -113,7 +118,7 @@ class SamplesPrediction:
 
     def section(self) -> Section:
         """Return the policies as a table."""
-        modules = list(self.policies[0].work)
+        modules = list(self.policies[0].passes)
         priced = self.policies[0].dollars_per_day is not None
         columns = ("samples", "p50", "p95", "lost to stragglers", *modules)
         rows = [

@@ -1,0 +1,190 @@
+"""The best layout for the samples that there are: finalists of a search, over drawn batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mimokit.config.runtime import BALANCED
+from mimokit.layout_search.constraints import score
+from mimokit.prediction import Layout, Prediction
+from mimokit.prediction.band import is_tie
+from mimokit.prediction.layout import micro_batches
+from mimokit.prediction.over_samples import (
+    DRAWN,
+    Policy,
+    PolicyPrediction,
+    SamplesPrediction,
+    predict_samples,
+)
+from mimokit.prediction.sample_loads import loads_of
+from mimokit.tables import Report, Section
+from mimokit.units import seconds_text
+from mimokit.workload.mix import TAIL, SampleMix, mix_of
+
+if TYPE_CHECKING:
+    from mimokit.layout_search.task import SearchTask
+
+ROWS = 10
+
+
+@dataclass(frozen=True)
+class LayoutOverSamples:
+    """A finalist with what it comes to under the policy that is best for it."""
+
+    prediction: Prediction
+    samples: SamplesPrediction
+    chosen: PolicyPrediction
+
+    @property
+    def seconds(self) -> float:
+        """Of the mean step of drawn batches."""
+        return self.chosen.mean
+
+
+@dataclass(frozen=True)
+class SearchOverSamples(Report):
+    """Finalists of a search, the one with the least mean step over drawn batches first."""
+
+    task: SearchTask
+    finalists: tuple[LayoutOverSamples, ...]
+
+    @property
+    def best(self) -> LayoutOverSamples:
+        """The best layout and policy."""
+        return self.finalists[0]
+
+    @property
+    def ties(self) -> tuple[LayoutOverSamples, ...]:
+        """Other finalists that may be as fast as the best."""
+        return tuple(each for each in self.finalists[1:] if is_tie(each.seconds, self.best.seconds))
+
+    def why_not(self, layout: Layout) -> str:
+        """Return why a layout was not chosen, and which samples make the difference.
+
+        Raises:
+            ConfigError: as `SearchResult.why_not`.
+        """
+        from mimokit.layout_search.why_not import why_not
+
+        means = why_not(self.task, self.best.prediction, layout)
+        if means.broken or means.prediction is None:
+            return means.text
+        other = evaluated(self.task, means.prediction)
+        share = other.seconds / self.best.seconds - 1
+        slower = "slower" if share >= 0 else "faster"
+        said = (
+            f"Over drawn batches its best is {other.chosen.policy}, {abs(share):.1%} {slower} than "
+            f"the best ({self.best.chosen.policy}); samples alike, it is "
+            f"{other.samples.alike / self.best.samples.alike - 1:+.1%}."
+        )
+        return f"{said} {self._without_tail(other, share)}"
+
+    def _without_tail(self, other: LayoutOverSamples, share: float) -> str:
+        mix, told = without_tail(self.task)
+        task = replace(self.task, workload=replace(self.task.workload, mix=mix))
+        mine, its = (
+            predict_samples(task.prediction_task(each.samples.layout), [each.chosen.policy])
+            for each in (self.best, other)
+        )
+        left = its.policies[0].mean / mine.policies[0].mean - 1
+        return (
+            f"Without the largest {1 - TAIL:.0%} of the samples ({told}) it would be {left:+.1%}: "
+            f"they make {share - left:+.1%} of the difference."
+        )
+
+    def section(self) -> Section:
+        """Return the best finalists as a table."""
+        rows = [
+            [
+                str(number),
+                str(each.chosen.policy),
+                seconds_text(each.chosen.p50),
+                seconds_text(each.chosen.p95),
+                f"{each.chosen.lost:.1%}",
+                str(each.samples.layout),
+            ]
+            for number, each in enumerate(self.finalists[:ROWS], 1)
+        ]
+        ties = len(self.ties)
+        said = f"{ties} of them may be as fast as the best." if ties else "No other ties with it."
+        columns = ("", "samples", "p50", "p95", "lost to stragglers", "layout")
+        return Section(f"Over samples of {self.best.samples.source}", columns, rows, [said])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {
+            "finalists": [
+                {**each.chosen.to_json(), "layout": each.samples.layout.to_json()}
+                for each in self.finalists
+            ],
+            "ties": len(self.ties),
+        }
+
+
+def over_samples(task: SearchTask, finalists: Sequence[Prediction]) -> SearchOverSamples:
+    """Return the finalists of a search, each under its best policy, in a new order.
+
+    Raises:
+        ConfigError: the workload has no mix, or it does not fit the model.
+    """
+    known = [evaluated(task, each) for each in finalists]
+
+    def objective(each: LayoutOverSamples) -> float:
+        # Rounded, and sorted stably: where all samples are alike the order is that of the search.
+        memory, gpus = each.prediction.peak_memory, each.samples.layout.gpus
+        return round(float(score(task.objective, each.seconds, memory, gpus)), 9)
+
+    return SearchOverSamples(task, tuple(sorted(known, key=objective)))
+
+
+def evaluated(task: SearchTask, prediction: Prediction) -> LayoutOverSamples:
+    """Return a layout under its best policy; of those that tie the one that asks for least."""
+    layouts = [prediction.layout, *_fewer_at_once(task, prediction)]
+    best: LayoutOverSamples | None = None
+    for layout in layouts:
+        samples = predict_samples(task.prediction_task(layout), policies_of(task, layout))
+        for policy in samples.policies:
+            least = np.inf if best is None else best.seconds
+            if policy.mean < least and not is_tie(policy.mean, least):
+                best = LayoutOverSamples(prediction, samples, policy)
+    assert best is not None
+    return best
+
+
+def policies_of(task: SearchTask, layout: Layout) -> tuple[Policy, ...]:
+    """Return the policies that are tried, those that ask for least first.
+
+    Rows are packed to the tokens of a padded micro-batch, whose memory is planned: the sizes of
+    micro-batches that a search tries are the lengths of rows, too.
+    """
+    known = [DRAWN, Policy(packing="row")]
+    if task.branches:
+        shared = Policy(shared_frames=True)
+        known = [DRAWN, Policy(order=BALANCED), shared, known[1], replace(shared, packing="row")]
+    most = int(layout.modules[layout.language].micro_batch) * task.workload.seq_length
+    return (*known, Policy(packing=most))
+
+
+def _fewer_at_once(task: SearchTask, prediction: Prediction) -> Iterator[Layout]:
+    layout = prediction.layout
+    count = micro_batches(layout, task.workload)
+    if layout.mode == "colocated" and task.workload.encoder_microbatches is None and count > 1:
+        yield replace(layout, encoder_microbatches=1)
+
+
+def without_tail(task: SearchTask) -> tuple[SampleMix, str]:
+    """Return the mix without its largest samples, and what these have, in words."""
+    mix = task.workload.mix
+    assert mix is not None
+    loads = loads_of(mix, task.model, task.workload)
+    sizes = [loads.tokens, *loads.items.values()]
+    size = np.max([each / (np.quantile(each, TAIL) or each.max() or 1.0) for each in sizes], axis=0)
+    kept = size <= np.quantile(size, TAIL)
+    told = [f"more than {np.quantile(loads.tokens[kept], 1.0):,.0f} tokens"]
+    told += [f"{items[kept].max():,.0f} items of {name}" for name, items in loads.items.items()]
+    columns = {name: column[kept] for name, column in mix.columns.items()}
+    return mix_of(columns, mix.source), " or ".join(told)
