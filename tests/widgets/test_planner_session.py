@@ -329,10 +329,10 @@ def test_pinned_layouts_follow_the_batch_and_the_model() -> None:
 
 def test_tabs_of_what_a_plan_lacks_are_absent() -> None:
     colocated = [tab["name"] for tab in Driver().screen["tabs"]]
-    assert colocated == ["ranks", "batch", "traffic", "frames", "prediction", "search"]
+    assert colocated == ["ranks", "batch", "traffic", "frames", "samples", "prediction", "search"]
     apart = Driver("preset:llava_7b_heterogeneous")
     assert [tab["name"] for tab in apart.screen["tabs"]] == [
-        "ranks", "batch", "traffic", "pipeline", "frames", "prediction", "search"
+        "ranks", "batch", "traffic", "pipeline", "frames", "samples", "prediction", "search"
     ]  # fmt: skip
     apart.send("tab", name="pipeline")
     assert "1F1B over 4 stages" in apart.screen["pipeline"]["title"]

@@ -201,6 +201,10 @@ def _frames(session: Session, message: Message) -> None:
         session.frames.handle(message)
 
 
+def _samples(session: Session, message: Message) -> None:
+    session.look_at_samples().handle(message)
+
+
 def _gpu(session: Session, message: Message) -> None:
     name, path = str(message["name"]), (*PREDICTION, "gpu")
     if name in session.gpu_names and name != session.supposed.chosen_gpu:
@@ -277,6 +281,7 @@ ACTIONS: Mapping[str, Callable[[Session, Message], Reply]] = {
     "sample": _sample,
     "traffic": _traffic,
     "frames": _frames,
+    "samples": _samples,
     "gpu": _gpu,
     "search": _search,
     "cancel_search": lambda session, _: session.search.cancel(),

@@ -26,6 +26,7 @@ from mimokit_widgets.planner.inputs import EXECUTION_FLAGS, FLAGS
 from mimokit_widgets.planner.limits import MOST_MODULES
 from mimokit_widgets.planner.networks import ENCODER, LANGUAGE, published_networks
 from mimokit_widgets.planner.outcome import DraftOutcome, ValidLayout
+from mimokit_widgets.planner.samples import samples_picture
 from mimokit_widgets.planner.session import Session
 from mimokit_widgets.planner.training import training_texts
 from mimokit_widgets.planner.verdicts import strip_of
@@ -43,6 +44,7 @@ TABS = {
     "traffic": "Traffic",
     "pipeline": "Pipeline",
     "frames": "Frames",
+    "samples": "Samples",
     "prediction": "Memory",
     "search": "Search",
     "compare": "Compare",
@@ -162,6 +164,9 @@ def _picture(
         assert frames is not None, "a layout without images has no such tab"
         picture, matrix = frames.picture()
         return {"frames": picture, "numbers": matrix}
+    if tab == "samples":
+        asked, searched = session.look_at_samples(), session.search.state.result
+        return {"samples": samples_picture(config, plan, session.supposed, asked, searched)}
     if tab == "search":
         return {"search": _search(session, plan)}
     return {"compare": _comparison(session, ValidLayout(config, plan))}

@@ -28,6 +28,7 @@ from mimokit_widgets.planner.outcome import (
     resolved_config,
 )
 from mimokit_widgets.planner.paths import SIZES, mapping_at
+from mimokit_widgets.planner.samples import DEFAULT, SampleQuestion
 from mimokit_widgets.planner.verdicts import Verdicts
 from mimokit_widgets.view_models.frame_session import FrameSession
 
@@ -58,6 +59,7 @@ class Session:
         sample: the sample that is followed, and whether backward; None if none is.
         by_node: whether traffic is shown between nodes.
         frames: what is asked about frames, once that picture has been opened; None before.
+        samples: what is asked about samples, likewise.
         search_gpus: how many GPUs it may take, as typed; empty for as many as the world has.
         loaded: the layout that was loaded last, and the draft that it made.
         edited: the path of the field that made the draft, empty for any other cause.
@@ -86,6 +88,7 @@ class Session:
         self.by_node = False
         self.frames: FrameSession | None = None
         self._frames_of: LayoutPlan | None = None
+        self.samples: SampleQuestion | None = None
         self.search: BackgroundSearch = BackgroundSearch()
         self.search_gpus = ""
         self.loaded: tuple[Layout, Draft] | None = None
@@ -100,6 +103,7 @@ class Session:
         still = copy.copy(self)
         still.history, still.verdicts = History(self.draft), self.verdicts.copy()
         still.frames, still.pins = copy.copy(self.frames), [*self.pins]
+        still.samples = copy.deepcopy(self.samples)
         return still
 
     @property
@@ -295,6 +299,13 @@ class Session:
                 self.frames = FrameSession(question)
             self._frames_of = valid.plan
         return self.frames
+
+    def look_at_samples(self) -> SampleQuestion:
+        """Return the question about samples: those of the config, else of a published mix."""
+        if self.samples is None:
+            named = self.valid.config.data.workload if self.valid else None
+            self.samples = SampleQuestion(named or DEFAULT)
+        return self.samples
 
     def pin(self, layout: Draft) -> None:
         """Compare a layout with the one in the fields; one that is pinned already is not again."""

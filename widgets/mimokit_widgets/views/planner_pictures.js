@@ -5,6 +5,7 @@ import { button, element, freshId, setAttribute } from "mimokit/dom.js";
 import { FrameView } from "./frame_view.js";
 import { PredictionView } from "./prediction_view.js";
 import { RankMapView } from "./rank_map_view.js";
+import { SamplesView } from "./samples_view.js";
 import { SearchView } from "./search_view.js";
 import { TimelineView } from "mimokit/timeline_view.js";
 import { TrafficView } from "./traffic_view.js";
@@ -96,6 +97,7 @@ const MAKERS = {
     send({ type: "traffic", kind, by_node: byNode })),
   pipeline: (host) => new PipelineView(host),
   frames: (host, send) => new FrameView(host, send),
+  samples: (host, send) => new SamplesView(host, send),
   prediction: (host, send, planner) => new PredictionView(host, planner),
   search: (host, send) => new SearchView(host, send),
   compare: (host, send) => new ComparisonView(host, send),

@@ -1,0 +1,223 @@
+"""The samples that a planner is asked about: their histograms, steps over them, who waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mimokit.charts._palette import module_colors
+from mimokit.config import ConfigError, ExperimentConfig, PredictionConfig
+from mimokit.planning.report import PlannedLayout
+from mimokit.units import counted, seconds_text
+from mimokit.workload import SampleMix, mix_names, mix_of, read_mix
+from mimokit_widgets.planner.verdicts import asked_of
+
+if TYPE_CHECKING:
+    from mimokit.layout_search import SearchResult
+    from mimokit.prediction.over_samples import PolicyPrediction
+    from mimokit.prediction.task import PredictionTask
+
+DEFAULT = "interleaved_pages"
+MOST_LANES = 32
+FINALISTS = 6
+"""Layouts of the last search that follow the samples."""
+
+
+@dataclass
+class SampleQuestion:
+    """What of a mix is planned for.
+
+    Attributes:
+        source: a published mix, or the file of `data.workload`.
+        most: column -> the value to which larger ones are cut.
+        without: modalities that are dropped.
+        bar: the column and number of the bar whose batch is looked at, or None.
+    """
+
+    source: str
+    most: dict[str, float] = field(default_factory=dict)
+    without: set[str] = field(default_factory=set)
+    bar: tuple[str, int] | None = None
+
+    def handle(self, message: Mapping[str, Any]) -> None:
+        """Take what the browser says: another source, the end of a tail, a modality, a bar."""
+        if "source" in message:
+            self.source = str(message["source"])
+            self.most, self.without, self.bar = {}, set(), None
+        column = str(message.get("column", ""))
+        if "most" in message:
+            self.most[column] = float(message["most"])
+        if "bar" in message:
+            self.bar = (column, int(message["bar"]))
+        if "modality" in message:
+            change = self.without.discard if message["on"] else self.without.add
+            change(str(message["modality"]))
+
+    def cut(self, mix: SampleMix) -> SampleMix:
+        """Return the mix without its tails and what is dropped."""
+        columns = dict(mix.columns)
+        for name, most in self.most.items():
+            if name in columns:
+                columns[name] = np.minimum(columns[name], most)
+        for name in columns:
+            if name.rpartition(".")[0] in self.without:
+                columns[name] = np.zeros(len(mix))
+        return mix_of(columns, mix.source)
+
+
+def samples_picture(
+    config: ExperimentConfig,
+    plan: PlannedLayout,
+    supposed: PredictionConfig,
+    question: SampleQuestion,
+    searched: SearchResult | None,
+) -> dict[str, Any]:
+    """Return histograms, a row per policy, and the lanes of a batch; or why there are none."""
+    named = config.data.workload
+    sources = [*mix_names(), *([named] if named and named not in mix_names() else [])]
+    picture: dict[str, Any] = {
+        "sources": sources, "source": question.source, "columns": [], "modalities": [],
+        "headings": [], "rows": [], "said": "", "found": "", "lanes": [], "problem": "",
+    }  # fmt: skip
+    try:
+        whole = read_mix(question.source)
+        mix = question.cut(whole)
+        picture["columns"] = [_column(name, whole, mix) for name in deciding(whole)]
+        picture["modalities"] = [
+            {"name": name, "on": name not in question.without} for name in whole.modalities
+        ]
+        task = _task(config, plan, supposed, mix)
+        return picture | _steps(task, question, mix, module_colors(plan.modules)) | {
+            "found": "" if searched is None else _found(searched, mix)
+        }  # fmt: skip
+    except ConfigError as error:
+        return {**picture, "problem": str(error)}
+
+
+def deciding(mix: SampleMix) -> list[str]:
+    """Return the columns that decide what is computed: text, and one of each modality."""
+    names = ["text"]
+    for modality in mix.modalities:
+        each = (f"{modality}.{measure}" for measure in ("seconds", "frames", "items"))
+        present = [name for name in each if name in mix.columns]
+        vision = f"{modality}.frames"
+        names.append(vision if vision in present else present[0])
+    return names
+
+
+def _column(name: str, whole: SampleMix, mix: SampleMix) -> dict[str, Any]:
+    from mimokit.charts._sample_mix import TAILS, histogram
+
+    bars = list(histogram(mix.columns[name], float(whole.columns[name].max())))
+    return {
+        "name": name,
+        "bars": [
+            {
+                "share": bar["share"],
+                "tail": "tail" if bar["tail"] == TAILS[1] else "",
+                "label": _label(bar),
+            }
+            for bar in bars
+        ],
+        "least": 0,
+        "largest": float(whole.columns[name].max()),
+        "most": float(mix.columns[name].max()),
+    }
+
+
+def _label(bar: Mapping[str, Any]) -> str:
+    return f"{bar['from']:,.4g} to {bar['to']:,.4g}: {bar['share']:.1%} of the samples"
+
+
+def _task(
+    config: ExperimentConfig, plan: PlannedLayout, supposed: PredictionConfig, mix: SampleMix
+) -> PredictionTask:
+    from mimokit.prediction.task import task_of
+
+    alike = config.model_copy(update={"data": config.data.model_copy(update={"workload": None})})
+    model, layout, workload, gpu = asked_of(alike, plan, supposed)
+    return task_of(
+        model,
+        layout,
+        replace(workload, mix=mix),
+        gpu,
+        software=supposed.software,
+        price_per_gpu_hour=supposed.price_per_gpu_hour,
+    )
+
+
+def _steps(
+    task: PredictionTask, question: SampleQuestion, mix: SampleMix, colors: Mapping[str, str]
+) -> dict[str, Any]:
+    from mimokit.prediction.over_samples import predict_samples
+
+    predicted = predict_samples(task)
+    section = predicted.section()
+    shown: dict[str, Any] = {
+        "headings": list(section.columns),
+        "rows": [list(row) for row in section.rows],
+        "said": " ".join(section.sentences),
+    }
+    if question.bar is None:
+        return shown
+    batch = _batch_of(task, question.bar, mix)
+    drawn, _, shared, _ = predicted.policies
+    return shown | {
+        "batch": (
+            f"The batch with most of such samples takes {seconds_text(drawn.seconds[batch])}; "
+            f"{seconds_text(shared.seconds[batch])} with balanced frames. A lane is a replica, a "
+            "part of it a micro-batch; what is empty it waits for the slowest."
+        ),
+        "lanes": [*_lanes("as drawn", drawn, batch, colors),
+                  *_lanes("balanced frames", shared, batch, colors)],
+    }  # fmt: skip
+
+
+def _batch_of(task: PredictionTask, bar: tuple[str, int], mix: SampleMix) -> int:
+    """Return the drawn batch with most samples of a bar."""
+    from mimokit.charts._sample_mix import edges_of
+    from mimokit.prediction.over_samples.loads import drawn_rows
+    from mimokit.prediction.over_samples.predict import BATCHES, replicas_of
+
+    column = mix.columns[bar[0]]
+    edges = edges_of(column, float(column.max()))
+    place = min(bar[1], len(edges) - 2)
+    inside = (column >= edges[place]) & (column <= edges[place + 1])
+    rows = drawn_rows(len(mix), replicas_of(task), BATCHES, 0)
+    return int(inside[rows].reshape(BATCHES, -1).sum(axis=1).argmax())
+
+
+def _lanes(
+    policy: str, known: PolicyPrediction, batch: int, colors: Mapping[str, str]
+) -> Iterator[dict[str, Any]]:
+    for name, passes in known.passes.items():
+        each = passes[min(batch, len(passes) - 1)]
+        longest = float(each.sum(axis=0).max()) or 1.0
+        for replica in range(min(each.shape[1], MOST_LANES)):
+            parts = each[:, replica] / longest
+            yield {
+                "policy": policy,
+                "label": f"{name} {replica}",
+                "color": colors[name],
+                "parts": parts.tolist(),
+                "waits": f"waits {1 - float(parts.sum()):.0%}",
+            }
+
+
+def _found(searched: SearchResult, mix: SampleMix) -> str:
+    """Return which of the layouts that a search found is the best for a mix."""
+    from mimokit.layout_search.over_samples import over_samples
+
+    workload = replace(searched.task.workload, mix=mix)
+    task = replace(searched.task, workload=workload)
+    best = over_samples(task, searched.finalists[:FINALISTS])
+    return (
+        f"Of the {counted(len(best.finalists), 'layout')} that the search put first the best is "
+        f"{best.best.samples.layout}, {best.best.chosen.policy}: {seconds_text(best.best.seconds)}."
+    )
+
+
+__all__ = ["DEFAULT", "SampleQuestion", "samples_picture"]

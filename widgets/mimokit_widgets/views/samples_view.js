@@ -1,0 +1,93 @@
+// Samples as histograms with tails to drag, steps over them, and which replicas wait in a batch.
+
+import { element, freshId, setText } from "mimokit/dom.js";
+
+const SLIDER_STEPS = 200;
+
+export class SamplesView {
+  /** send(message) tells Python what the user did. */
+  constructor(host, send) {
+    this.send = (message) => send({ type: "samples", ...message });
+    this.source = element("select", { id: freshId("source"),
+      change: () => this.send({ source: this.source.value }) });
+    this.dropped = element("div", { class: "tools" });
+    this.histograms = element("div", { class: "histograms" });
+    this.problem = element("p", { class: "problem", role: "alert" });
+    this.table = element("table", { class: "lines" });
+    this.said = element("p", { class: "muted" });
+    this.found = element("p", { role: "status" });
+    this.batch = element("p", { class: "sentence", role: "status" });
+    this.lanes = element("div", { class: "lanes" });
+    this.root = element("div", { class: "samples-view" },
+      element("label", { for: this.source.id, class: "muted" }, "Samples of "), this.source,
+      this.dropped, this.histograms, this.problem, element("div", { class: "scrolled" },
+        this.table), this.said, this.found, this.batch, this.lanes);
+    host.append(this.root);
+    this.columns = new Map();
+  }
+
+  update(picture) {
+    this.source.replaceChildren(...picture.sources.map((name) =>
+      element("option", { value: name, selected: name === picture.source }, name)));
+    this.dropped.replaceChildren(...picture.modalities.map(({ name, on }) =>
+      element("label", {}, element("input", { type: "checkbox", checked: on,
+        change: ({ target }) => this.send({ modality: name, on: target.checked }) }), name)));
+    this.drawColumns(picture.columns);
+    setText(this.problem, picture.problem);
+    this.problem.hidden = !picture.problem;
+    this.table.replaceChildren(
+      element("thead", {}, element("tr", {}, ...picture.headings.map((text) =>
+        element("th", { scope: "col" }, text)))),
+      element("tbody", {}, ...picture.rows.map((row) => element("tr", {}, ...row.map((text) =>
+        element("td", {}, text))))));
+    setText(this.said, picture.said);
+    setText(this.found, picture.found);
+    setText(this.batch, picture.batch ?? "");
+    this.drawLanes(picture.lanes);
+  }
+
+  /** A slider that is dragged stays the element that it is. */
+  drawColumns(columns) {
+    const names = columns.map(({ name }) => name).join();
+    if (names !== this.names) {
+      this.names = names;
+      this.columns = new Map(columns.map((column) => [column.name, this.column(column)]));
+      this.histograms.replaceChildren(...[...this.columns.values()].map(({ node }) => node));
+    }
+    for (const { name, bars, most, largest } of columns) {
+      const { plot, slider, end } = this.columns.get(name);
+      const tallest = Math.max(...bars.map(({ share }) => share), 1e-9);
+      plot.replaceChildren(...bars.map(({ share, tail, label }, at) => element("button", {
+        type: "button", class: tail || null, title: label, "aria-label": `${name} ${label}`,
+        style: `height:${Math.max(2, 100 * share / tallest)}%`,
+        click: () => this.send({ column: name, bar: at }) })));
+      Object.assign(slider, { max: largest, step: largest / SLIDER_STEPS });
+      if (slider !== slider.getRootNode().activeElement) slider.value = most;
+      setText(end, `up to ${most.toLocaleString("en", { maximumFractionDigits: 1 })}`);
+    }
+  }
+
+  column({ name }) {
+    const plot = element("div", { class: "plot" });
+    const slider = element("input", { type: "range", min: 0, "aria-label": `End of ${name}`,
+      input: () => this.send({ column: name, most: Number(slider.value) }) });
+    const end = element("span", { class: "muted" });
+    const node = element("div", { class: "column" }, element("div", {}, name), plot, slider, end);
+    return { node, plot, slider, end };
+  }
+
+  drawLanes(lanes) {
+    let policy = "";
+    this.lanes.replaceChildren(...lanes.flatMap((lane) => {
+      const heading = lane.policy === policy ? [] : [element("h4", {}, lane.policy)];
+      policy = lane.policy;
+      const parts = lane.parts.map((share) => element("i", {
+        style: `width:${100 * share}%;background:${lane.color}` }));
+      return [...heading, element("div", { class: "lane", role: "img",
+        "aria-label": `${lane.label} ${lane.waits}` }, element("span", {}, lane.label),
+      element("div", { class: "track" }, ...parts), element("span", { class: "muted" }, lane.waits))];
+    }));
+  }
+
+  remove() {}
+}
