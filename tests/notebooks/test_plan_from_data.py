@@ -1,0 +1,21 @@
+"""The notebook that plans from the data, from top to bottom."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.notebooks.headless import executed_copy, outputs_of
+
+
+def test_it_measures_predicts_searches_runs_and_proves(tmp_path: Path) -> None:
+    notebook, _ = executed_copy("09_plan_from_data.ipynb", tmp_path)
+    told = "\n".join(
+        output.get("text", "") + output.get("data", {}).get("text/plain", "")
+        for output in outputs_of(notebook)
+    )
+    assert re.search(r"images\.items +mean +4\.\d+ +p95 +8\.0 +most +8\.0", told)
+    assert "lost to stragglers" in told
+    assert "Without the largest 5% of the samples" in told
+    assert len(re.findall(r"predicted +\d+ ms, measured +\d+ ms", told)) == 2
+    assert re.search(r"verif\w+|passed|same", told)
