@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mimokit.units import short
-from tests.fuzzing.covered import corpus, covering
+from tests.fuzzing import covered
+from tests.fuzzing.covered import Mutant, corpus, covering
 from tests.fuzzing.readers import READERS, Reader
 
 MUTANTS = {"configs": 60, "layouts": 60, "results": 12}
@@ -44,22 +44,44 @@ def test_mutants_that_reached_further_lines_are_read_or_refused(
 ) -> None:
     """Those that `python -m tests.fuzzing.covered` has kept."""
     monkeypatch.chdir(tmp_path)
-    seeds = corpus()[reader.name]
-    assert seeds
-    for seed in seeds:
+    mutants = corpus()[reader.name]
+    assert mutants
+    for mutant in mutants:
         with tempfile.TemporaryDirectory() as folder:
-            reader.attempt(Random(seed), Path(folder))
+            reader.attempt(mutant.drawn(), Path(folder))
 
 
-def test_a_mutant_is_kept_if_it_reaches_a_further_line(tmp_path: Path) -> None:
-    """Half of the random numbers are above a half."""
-    reader = Reader(
-        "one of two", lambda random, _: short("x" * (900 if random.random() > 0.5 else 1))
-    )
-    seeds = range(20)
-    kept = covering(reader, seeds)
-    branches = [Random(seed).random() > 0.5 for seed in seeds]
-    assert kept == ([0] if branches[0] else [0, branches.index(True)])
+def behind_three_numbers(random: Random) -> None:
+    """Raise for one of 262,144 triples."""
+    if random.randrange(64) != 7:
+        return
+    if random.randrange(64) != 7:
+        return
+    if random.randrange(64) != 7:
+        return
+    raise KeyError("found")
+
+
+def test_mutants_that_reach_further_lines_lead_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(covered, "_PRODUCT", __file__)
+    reader = Reader("three", lambda random, _: behind_three_numbers(random))
+    search = covering(reader, [], Random(0), 0.0)
+    while not search.failed and search.tried < 20_000:
+        search.attempt(search.next())
+    assert list(search.failed.values()) == ["KeyError: 'found'"]
+    assert len(search.kept) == 3
+    (mutant,) = search.failed
+    with pytest.raises(KeyError):
+        behind_three_numbers(mutant.drawn())
+
+
+def test_the_numbers_of_a_mutant_are_those_of_its_seed_but_for_the_replaced() -> None:
+    one, other = (Mutant(5, numbers).drawn() for numbers in ((), ((1, 7),)))
+    first, again = ([drawn.getrandbits(16) for _ in range(3)] for drawn in (one, other))
+    assert again == [first[0], 7, first[2]]
+    assert one.count == 3
+    assert 0 <= one.random() < 1
+    assert {one.randrange(3) for _ in range(40)} == {0, 1, 2}
 
 
 def test_a_reader_that_raises_or_executes_is_found(

@@ -218,9 +218,13 @@ def test_tutorials_are_copied_and_kept(core: Path, tmp_path: Path) -> None:
     assert (tmp_path / "configs/ablations/digits/baseline.yaml").exists()
     mine = tmp_path / "notebooks/start.ipynb"
     mine.write_text("mine")
+    link, nowhere = tmp_path / "configs/ablations/digits/baseline.yaml", tmp_path / "nowhere"
+    link.unlink()
+    link.symlink_to(nowhere)
     again = python(core, *copy)
     assert again.stdout.startswith("0 files copied")
     assert mine.read_text() == "mine"
+    assert not nowhere.exists(), "a link of others leads out of the folder"
 
 
 def test_another_missing_module_is_a_fault_of_mimokit() -> None:

@@ -1,6 +1,7 @@
 """`mimokit tutorial`: the notebooks that are shipped, in a folder of the user's."""
 
 import subprocess
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -47,8 +48,8 @@ def _copy(folder: Path) -> int:
     for kind in sorted(SHIPPED.iterdir()):
         for file in sorted(file for file in kind.rglob("*") if file.suffix in {".ipynb", ".yaml"}):
             target = folder / file.relative_to(SHIPPED)
-            if not target.exists():
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(file.read_bytes())
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(FileExistsError), target.open("xb") as new:  # follows no link
+                new.write(file.read_bytes())
                 copied += 1
     return copied

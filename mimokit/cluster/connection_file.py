@@ -47,7 +47,7 @@ def connection_of(
         return _read(Path(folder) / f"ipcontroller-{CLIENT}", patience)
     path = Path(cluster_file)
     refuse_readable(path)
-    if "registration" in json.loads(path.read_text()):
+    if "registration" in _mapping(path):
         return _read(path, patience)
     cluster = ipyparallel.Cluster.from_file(str(path))
     if cluster.controller is None:
@@ -60,8 +60,11 @@ def refuse_readable(file: Path) -> None:
 
     Raises:
         OSError: there is no such file.
+        ValueError: it is a pipe, a device or a folder.
     """
     facts = file.stat()
+    if not stat.S_ISREG(facts.st_mode):  # a pipe would be waited for
+        raise ValueError("it is no regular file")
     if facts.st_uid not in (os.geteuid(), 0):
         raise ClusterError(f"{file} belongs to another user: use a cluster that you have started")
     folders = [folder.stat().st_mode for folder in file.resolve().parents]
@@ -92,13 +95,23 @@ def _read(file: Path, patience: float) -> dict[str, Any]:
     while not file.exists() and time.monotonic() < deadline:
         time.sleep(0.1)
     refuse_readable(file)
-    connection: dict[str, Any] = json.loads(file.read_text())
+    connection = _mapping(file)
     refuse_unencrypted(connection, file)
     of_engines = file.with_name(file.name.removesuffix(CLIENT) + ENGINE)
     if file.name.endswith(CLIENT) and of_engines.exists():
         # Engines may be told another interface than clients.
-        refuse_unencrypted(json.loads(of_engines.read_text()), of_engines)
+        refuse_unencrypted(_mapping(of_engines), of_engines)
     return connection
+
+
+def _mapping(file: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_text())
+    except RecursionError:
+        content = None
+    if not isinstance(content, dict):
+        raise ValueError("it is no connection file")
+    return content
 
 
 def _stays_here(interface: str) -> bool:

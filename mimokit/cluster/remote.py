@@ -134,7 +134,7 @@ def _connect(profile: str | None, cluster_file: str | Path | None) -> object:
         return ipyparallel.Client(connection, timeout=CONNECT_SECONDS)
     except ClusterError:
         raise
-    except (OSError, TimeoutError, ValueError, LookupError, ProfileDirError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, ProfileDirError) as error:
         place = f"profile {profile!r}" if cluster_file is None else f"{cluster_file}"
         raise ClusterError(f"no running cluster was found by {place}: {error}") from error
 

@@ -1,6 +1,5 @@
 """A plan for a model that a Hugging Face config describes: the best layout on the named GPUs."""
 
-import json
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 from mimokit.architecture.huggingface import from_hf
 from mimokit.architecture.modules import Model, MultimodalModel
 from mimokit.config import ConfigError, ExperimentConfig, Problem
+from mimokit.config.text_file import MOST_CHARACTERS, read_json
 from mimokit.interop import config_of_layout
 from mimokit.layout_search import search
 from mimokit.prediction import Workload
@@ -65,7 +65,7 @@ def model_to_train(source: str | Mapping[str, Any]) -> Model:
         file = Path(source) / "config.json" if Path(source).is_dir() else Path(source)
         content = None
         with suppress(OSError, ValueError):  # `from_hf` says what is wrong with it
-            content = json.loads(file.read_text(encoding="utf-8"))
+            content = read_json(file, MOST_CHARACTERS)
     content = content if isinstance(content, Mapping) else {}
     section = content.get("quantization_config")
     method = section.get("quant_method", "unknown") if isinstance(section, Mapping) else None

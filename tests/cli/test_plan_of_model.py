@@ -1,6 +1,7 @@
 """`mimokit plan config.json`: a layout that fits on the named GPUs, or why there is none."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,22 @@ def test_what_cannot_be_planned_is_a_sentence(
     done = planned(tmp_path, content, *options)
     assert done.exit_code == 2
     assert sentence in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "deep"])
+def test_what_is_no_file_of_a_model_is_refused_at_once(tmp_path: Path, kind: str) -> None:
+    file = tmp_path / "config.json"
+    match kind:
+        case "pipe":
+            os.mkfifo(file)
+        case "device":
+            file.symlink_to("/dev/zero")
+        case "deep":
+            file.write_text("[" * 200_000)
+    done = CliRunner().invoke(app, ["plan", str(file), "--gpus", "8"])
+    assert done.exit_code == 2
+    assert "Hugging Face config" in " ".join(done.stderr.split())
+    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_options_for_a_model_are_refused_with_a_config() -> None:

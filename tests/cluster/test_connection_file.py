@@ -1,6 +1,7 @@
 """Which connection files are used: what keeps others away from a controller of its owner."""
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -67,3 +68,20 @@ def test_a_file_that_others_can_read_is_refused(mode: int, tmp_path: Path) -> No
         for file in security.iterdir():
             file.unlink()
         security.rmdir()
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["[]", "3", "null", "[" * 200_000, "", "{}", "pipe", '{"registration": 1}',
+     '{"cluster": {"class": "os.system"}, "controller": {"class": "os", "state": {}}}'],
+    ids=lambda content: content[:20],
+)  # fmt: skip
+def test_what_is_no_connection_file_is_refused_at_once(security: Path, content: str) -> None:
+    file = security / "ipcontroller-client.json"
+    if content == "pipe":
+        os.mkfifo(file)
+    else:
+        file.write_text(content)
+    with pytest.raises(ClusterError, match="no running cluster was found by"):
+        EngineCluster(cluster_file=file, progress=False)
+    assert list(security.iterdir()) == [file]

@@ -12,15 +12,20 @@ import torch
 import mimokit
 from mimokit.analysis.trace import TraceFileError, read_trace
 from mimokit.cluster.local.entries import ClusterEntry
+from mimokit.experiment.plan_of_model import model_to_train
 from mimokit.extras.foreign_loops.recording import WatchFile
 from mimokit.extras.strategies.fits import checkpoint
 from mimokit.extras.strategies.fits.job import FitError
+from mimokit.extras.strategies.fits.records import Begun, NodeStep, Validation
+from mimokit.extras.strategies.fits.tables import FitTables, check_tables
 from mimokit.planning.digests import sealed
 from mimokit.prediction.hardware import load_hardware
 from mimokit.prediction.own_runs.table import read_runs
 from mimokit.prediction.step_time.software import load_software, save_software
+from mimokit.result_files import FitFile
 from tests.analysis.planted_runs import write_trace_of_forwards
 from tests.fuzzing.mutants import as_json, changed_text, changed_tree
+from tests.sparse_weights import SMALL
 
 SETTING = {"strategy": "DiLoCo", "batch_size": "4"}
 OWN_RUNS = """model,seq_length,global_batch_size,tp,dp,recompute,fsdp,seconds,memory_gib
@@ -143,7 +148,52 @@ def _with_header(file: Path, text: str, compression: int) -> None:
             archive.writestr(name, content, compression)
 
 
+@cache
+def _tables() -> dict[str, bytes]:
+    import tempfile
+
+    folder = Path(tempfile.mkdtemp(prefix="mimokit-fuzz-"))
+    tables = FitTables(folder, 1)
+    tables.take(Begun(0, 0, 3, 4))
+    for step in (1, 2, 3):
+        tables.take(NodeStep(0, step, 4, 0.5 / step, 0.1, 0.01, 0.02, {"norm": 1.0 * step}))
+        tables.take(Validation(step, {"local_loss": 0.25}))
+    tables.write()
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+def fit_tables(random: Random, folder: Path) -> None:
+    """Check the tables of a fit that is to go on, half of them without a digest."""
+    files = dict(_tables())
+    chosen = random.choice(sorted(files))
+    if random.random() < 0.5 and chosen != FitFile.DIGESTS:
+        del files[FitFile.DIGESTS]
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    text = files[chosen].decode()
+    if chosen != FitFile.DIGESTS:
+        written(folder / chosen, changed_text(random, text))
+    else:
+        content = {key: value for key, value in json.loads(text).items() if key != "digest"}
+        changed = changed_tree(random, content)
+        right = isinstance(changed, dict) and random.random() < 0.7
+        written(folder / chosen, as_json(sealed(changed) if right else changed))
+    check_tables(folder)
+    again = FitTables(folder, 1)
+    again.take(Begun(0, 3, 6, 4))
+    again.write()
+
+
+def model_to_plan(random: Random, folder: Path) -> None:
+    """Read a model as `mimokit plan config.json` does."""
+    content = random.choice([config for config, _ in SMALL.values()])
+    content = {**content, "quantization_config": {"quant_method": "fp8"}}
+    repr(model_to_train(str(written(folder / "config.json", mutant_of(random, content)))))
+
+
 FURTHER = (
+    ("tables of fits", fit_tables, ()),
+    ("models to plan", model_to_plan, ()),
     ("traces", trace, (TraceFileError,)),
     ("software files", software, ()),
     ("own runs", own_runs, ()),
