@@ -44,6 +44,12 @@ def seconds_text(seconds: float) -> str:
     return f"{seconds * 1e3:.0f} ms" if abs(seconds) >= 0.01 else f"{seconds * 1e3:.2g} ms"
 
 
+def parameters_text(count: float) -> str:
+    """Return a number of parameters: "7.06 B parameters"."""
+    unit = "B" if count >= 1e9 else "M"
+    return f"{count / (1e9 if unit == 'B' else 1e6):.3g} {unit} parameters"
+
+
 def span_text(ranks: Iterable[int]) -> str:
     """Return ascending ranks as spans: 0–3, 8–11."""
     spans: list[list[int]] = []

@@ -14,7 +14,7 @@ from mimokit.prediction.band import is_tie
 from mimokit.prediction.result import chance_text
 from mimokit.prediction.verdict import DOLLARS, MEASURES, verdict_of, verdict_texts
 from mimokit.tables import Report, Section
-from mimokit.units import GIB, counted, seconds_text
+from mimokit.units import GIB, counted, parameters_text, seconds_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,6 +28,8 @@ _FIGURES = (SECONDS.label, BAND, *(measure.label for measure in _OTHERS), "of pe
 COLUMNS = ("mode", "GPUs", "layout", *_FIGURES)
 ROWS = 10
 REASONS = 8
+ALIKE, ALIKE_MEMORY = 0.002, 0.02
+"""Shares by which seconds and memory of layouts in one row differ: no run tells them apart."""
 _WHY = ("reason", "how many")
 
 
@@ -65,6 +67,21 @@ class SearchResult(Report):
     def top(self, count: int = 10) -> tuple[Prediction, ...]:
         """Return the best layouts, at most as many as were simulated."""
         return self.finalists[:count]
+
+    def rows(self, count: int = 10) -> tuple[tuple[Prediction, ...], ...]:
+        """Return the finalists as at most `count` rows, the best first.
+
+        Layouts that take as long and as much memory on as many GPUs are one row, the best of them
+        first: between them is nothing to choose.
+        """
+        rows: list[list[Prediction]] = []
+        for prediction in self.finalists:
+            alike = next((row for row in rows if _alike(row[0], prediction)), None)
+            if alike is None:
+                rows.append([prediction])
+            else:
+                alike.append(prediction)
+        return tuple(map(tuple, rows[:count]))
 
     @property
     def ties(self) -> tuple[Prediction, ...]:
@@ -140,7 +157,8 @@ class SearchResult(Report):
         """Return the best layouts as tables, and why others were dropped."""
         shown = columns_of(self)
         figures = [COLUMNS.index(name) for name in shown if name != "layout"]
-        best = [row_of(prediction) for prediction in self.top(rows)]
+        found = self.rows(rows)
+        best = [row_of(*row) for row in found]
         numbered = list(enumerate(best, start=1))
         headings = tuple(COLUMNS[index] for index in figures)
         return (
@@ -184,13 +202,27 @@ def _row(prediction: Prediction) -> dict[str, Any]:
     }
 
 
-def row_of(prediction: Prediction) -> tuple[str, ...]:
-    """Return a prediction as the cells of a table with `COLUMNS`."""
+def _alike(one: Prediction, other: Prediction) -> bool:
+    return (
+        one.layout.gpus == other.layout.gpus
+        and abs(one.seconds / other.seconds - 1) <= ALIKE
+        and abs(one.peak_memory / other.peak_memory - 1) <= ALIKE_MEMORY
+    )
+
+
+def more_alike(count: int) -> str:
+    """Return how many layouts a row stands for besides its first; "" for none."""
+    return f"{counted(count, 'layout')} more as fast" if count else ""
+
+
+def row_of(prediction: Prediction, *alike: Prediction) -> tuple[str, ...]:
+    """Return a prediction as the cells of a table with `COLUMNS`, and how many are alike."""
+    more = more_alike(len(alike))
     verdict = verdict_texts(verdict_of(prediction))
     return (
         prediction.layout.mode,
         f"{prediction.layout.gpus:,}",
-        str(prediction.layout).split(": ", 1)[1],
+        str(prediction.layout).split(": ", 1)[1] + (f" ({more})" if more else ""),
         verdict[SECONDS.key],
         f"{seconds_text(prediction.low)} to {seconds_text(prediction.high)}",
         *(verdict.get(measure.key, "") for measure in _OTHERS),
@@ -211,11 +243,13 @@ def columns_of(result: SearchResult) -> tuple[str, ...]:
 
 
 def title(result: SearchResult) -> str:
-    """Return one line that says what was found."""
-    task = result.task
+    """Return one line that says what was searched, for what work, and what was found."""
+    task, load = result.task, result.task.workload
     end = "" if result.complete else ", stopped before its end"
     return (
-        f"{task.model.name} on {task.gpus:,} x {task.hardware.name}: "
+        f"{task.model.name}, {parameters_text(task.model.parameters)}, "
+        f"{counted(load.global_batch_size, 'sample')} of {load.seq_length:,} tokens per step, on "
+        f"{task.gpus:,} x {task.hardware.name}: "
         f"{counted(result.evaluated, 'layout')} evaluated in {result.seconds:.1f} s, "
         f"{result.fitting:,} fit{end}"
     )

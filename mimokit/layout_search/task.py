@@ -163,7 +163,8 @@ def resolve_source(source: ModelSource, workload: Workload | None) -> tuple[Mode
     if workload is None:
         sentence = (
             f"Workload: nothing says what one step of '{loaded.name}' computes; give seq_length "
-            "and global_batch_size, or an experiment, which has both."
+            "and global_batch_size (--seq-length, --global-batch), or an experiment, which has "
+            "both."
         )
         raise ConfigError([Problem("workload", "workload", None, sentence)])
     return loaded, workload

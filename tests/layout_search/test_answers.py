@@ -38,6 +38,25 @@ def layout(mode: str, encoder: ParallelSizes, own: ParallelSizes) -> Layout:
     return Layout(mode, {"images": encoder, "language": own})  # type: ignore[arg-type]
 
 
+def test_layouts_between_which_nothing_is_to_choose_are_one_row(result: SearchResult) -> None:
+    rows = result.rows(100)
+    assert [row[0] for row in rows] == sorted((row[0] for row in rows), key=lambda one: one.seconds)
+    assert sum(map(len, rows)) == len(result.finalists)
+    for first, *alike in rows:
+        assert all(one.layout.gpus == first.layout.gpus for one in alike)
+        assert all(abs(one.seconds / first.seconds - 1) <= 0.002 for one in alike)
+    twin = replace(result.best, layout=replace(result.best.layout, mode="homogeneous"))
+    slower = replace(result.best, seconds=result.best.seconds * 1.003)
+    larger = replace(result.best, peak_memory=2 * result.best.peak_memory)
+    for other, rows_then in ((twin, 1), (slower, 2), (larger, 2)):
+        told = replace(result, finalists=(result.best, other))
+        assert len(told.rows()) == rows_then
+    doubled = replace(result, finalists=(result.best, twin))
+    assert "(1 layout more as fast)" in str(doubled)
+    load = result.task.workload
+    assert f"{load.global_batch_size} samples of {load.seq_length:,} tokens per step" in str(result)
+
+
 def test_the_best_comes_first_and_the_front_holds_it(result: SearchResult) -> None:
     assert result.best is result.top(3)[0]
     seconds = [one.seconds for one in result.top(100)]

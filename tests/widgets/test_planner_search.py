@@ -299,7 +299,9 @@ def test_the_browser_hears_of_progress_and_of_the_end() -> None:
     planner._session.search.wait(SECONDS)
     assert heard[0] == "running"
     assert heard[-1] == "done"
-    assert planner._search["found"]["title"].startswith("llava_7b_colocated on 8 x ")
+    assert planner._search["found"]["title"].startswith(
+        "llava_7b_colocated, 5.66 B parameters, 64 samples of 4,096 tokens per step, on 8 x "
+    )
     planner._on_message(None, {"type": "take_found", "index": 0}, [])
     assert planner._state["search"]["loaded"] == 0
     assert planner.plan.deployment_mode == planner._search["found"]["layouts"][0]["mode"]

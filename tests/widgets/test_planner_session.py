@@ -1,7 +1,5 @@
 """The planner at work, without a browser."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -189,19 +187,8 @@ def test_a_refused_layout_is_not_saved_and_not_copied(tmp_path: Path) -> None:
     driver.send("save", path=str(tmp_path / "mine.yaml"))
     assert not (tmp_path / "mine.yaml").exists()
     assert "right them first" in driver.session.notice
-    for what in ("python", "torchrun", "yaml"):
+    for what in ("torchrun", "yaml"):
         assert driver.send("copy", what=what) is None
-
-
-@pytest.mark.parametrize("name", LARGE_PRESETS)
-def test_the_copied_python_makes_the_same_plan(name: str, tmp_path: Path) -> None:
-    driver = Driver(f"preset:{name}")
-    reply = driver.send("copy", what="python")
-    assert reply is not None
-    script = reply["text"] + "print(plan)\n"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.stderr == ""
-    assert done.stdout.strip() == str(driver.plan).strip()
 
 
 def test_the_copied_command_starts_as_many_processes_as_ranks() -> None:

@@ -55,6 +55,8 @@ class LayoutPlanner(PersistentWidget):
         prediction: what its step comes to: the fields of `Verdict`, `peak` and `fits`; empty where
             nothing is predicted.
         picked: the rank that is looked at, or None; it can be set.
+        shown: how many layouts came before the one that the browser shows. It comes from there, so
+            that marimo runs the cells again that read the planner.
         problems: why the layout in the fields is rejected; empty if it was accepted.
     """
 
@@ -65,6 +67,7 @@ class LayoutPlanner(PersistentWidget):
 
     config = ByIdentity().tag(sync=True, to_json=_as_mapping)
     prediction = traitlets.Dict(read_only=True).tag(sync=True)
+    shown = traitlets.Int(0).tag(sync=True)
     picked = traitlets.Int(None, allow_none=True).tag(sync=True)
     plan = ByIdentity(read_only=True)
     problems = ByIdentity((), read_only=True)

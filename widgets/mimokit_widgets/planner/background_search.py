@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from mimokit.layout_search import SearchProgress, SearchResult
     from mimokit.prediction import Prediction
 
+    Searched = ExperimentConfig | Model
+
 Status = Literal["idle", "running", "cancelling", "done", "failed"]
 GOING_ON: tuple[Status, ...] = ("running", "cancelling")
 
@@ -31,7 +33,6 @@ class SearchState:
         sentence: why it failed; empty otherwise.
         searched: the config whose model was searched, or None.
         telling: the found layouts whose runs would teach most about the user's cluster.
-        opens: the file whose model is planned, so that the best layout is taken; empty otherwise.
     """
 
     status: Status = "idle"
@@ -41,7 +42,6 @@ class SearchState:
     result: SearchResult | None = None
     searched: ExperimentConfig | None = None
     telling: tuple[Prediction, ...] = ()
-    opens: str = ""
 
     @property
     def goes_on(self) -> bool:
@@ -79,20 +79,13 @@ class BackgroundSearch:
         self._turn = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def start(
-        self,
-        model: ExperimentConfig | Model,
-        gpus: int,
-        supposed: PredictionConfig,
-        opens: str = "",
-    ) -> None:
+    def start(self, model: Searched, gpus: int, supposed: PredictionConfig) -> None:
         """Begin to search the layouts of a model, unless a search goes on.
 
         Args:
             model: a config with every data_parallel known; or the model that a file describes,
                 with a batch for so many GPUs.
             supposed: GPU, software and price.
-            opens: the name of that file.
         """
         if self.state.goes_on:
             return
@@ -105,7 +98,7 @@ class BackgroundSearch:
         self._become(SearchState("running"))
         self._thread = threading.Thread(
             target=self._run,
-            args=(model, gpus, supposed, opens),
+            args=(model, gpus, supposed),
             name="LayoutPlanner search",
             daemon=True,
         )
@@ -117,10 +110,6 @@ class BackgroundSearch:
             self._cancelled.set()
             self._change(status="cancelling")
 
-    def taken(self) -> None:
-        """Take note that the best layout stands in the planner."""
-        self._change(opens="")
-
     def refuse(self, sentence: str) -> None:
         """Say why no search begins; what the last one found stays."""
         self._change(status="failed", sentence=sentence)
@@ -130,13 +119,7 @@ class BackgroundSearch:
         if self._thread is not None:
             self._thread.join(seconds)
 
-    def _run(
-        self,
-        model: ExperimentConfig | Model,
-        gpus: int,
-        supposed: PredictionConfig,
-        opens: str = "",
-    ) -> None:
+    def _run(self, model: Searched, gpus: int, supposed: PredictionConfig) -> None:
         config = model if isinstance(model, ExperimentConfig) else None
         try:
             result = self._search(model, gpus, supposed)
@@ -147,12 +130,10 @@ class BackgroundSearch:
             what = (str(error).strip() or type(error).__name__).splitlines()[0]
             self._become(SearchState("failed", sentence=f"The search ended with an error: {what}"))
         else:
-            state = SearchState("done", 1.0, result.evaluated, "", result, config, telling, opens)
+            state = SearchState("done", 1.0, result.evaluated, "", result, config, telling)
             self._become(state)
 
-    def _search(
-        self, model: ExperimentConfig | Model, gpus: int, supposed: PredictionConfig
-    ) -> SearchResult:
+    def _search(self, model: Searched, gpus: int, supposed: PredictionConfig) -> SearchResult:
         # Nobody should wait for the search to be imported before it is asked for.
         from mimokit.experiment.plan_of_model import workload_of_model
         from mimokit.layout_search import search

@@ -95,7 +95,7 @@ def screen_of(session: Session) -> dict[str, Any]:
     state |= {
         "tab": tab,
         "tabs": [{"name": name, "title": TABS[name]} for name in names],
-        "headline": plan_title(plan),
+        "headline": " · ".join(filter(None, (plan_title(plan), session.model_text))),
         "figures": [each.to_json() for each in figures_of(config, plan)],
         "notes": list(valid.notes),
         "verdict": _verdict(session),

@@ -61,6 +61,7 @@ class Session:
         frames: what is asked about frames, once that picture has been opened; None before.
         samples: what is asked about samples, likewise.
         search_gpus: how many GPUs it may take, as typed; empty for as many as the world has.
+        opened: the file of a model whose best layout is searched, to be taken; empty otherwise.
         loaded: the layout that was loaded last, and the draft that it made.
         edited: the path of the field that made the draft, empty for any other cause.
         count: of the drafts that were shown so far.
@@ -91,6 +92,7 @@ class Session:
         self.samples: SampleQuestion | None = None
         self.search: BackgroundSearch = BackgroundSearch()
         self.search_gpus = ""
+        self.opened = ""
         self.loaded: tuple[Layout, Draft] | None = None
         self.edited: list[str] = []
         self.serial = ""
@@ -236,18 +238,21 @@ class Session:
         elif isinstance(gpus, str):
             self.search.refuse(gpus)
         else:
-            self.search.start(model, gpus, self.supposed, opens=name)
+            self.opened = name
+            self.search.start(model, gpus, self.supposed)
         return True
 
     def take_opened(self) -> bool:
         """Take the best layout of a model whose file was opened; whether one was found."""
-        state = self.search.state
-        if not state.opens or state.result is None:
+        state, name = self.search.state, self.opened
+        if not name or state.status not in ("done", "failed"):
             return False
-        self.search.taken()
+        self.opened = ""
+        if state.status == "failed" or state.result is None:  # the sentence stands in its tab
+            return False
         best, task = state.result.best.layout, state.result.task
         self.load_layout(best, task)
-        self.notice = self.notice or " ".join(planned_words(state.opens, best.gpus, task))
+        self.notice = self.notice or " ".join(planned_words(name, best.gpus, task))
         return True
 
     def load_layout(
@@ -340,6 +345,11 @@ class Session:
             samples = plan.batch.samples_per_microbatch
             if self.sample is not None and self.sample[0] >= samples:
                 self.sample = (samples - 1, self.sample[1])
+
+    @property
+    def model_text(self) -> str:
+        """How large the model of the last accepted draft is, and how long its samples are."""
+        return "" if self.valid_draft is None else self.verdicts.model_text(self.valid_draft)
 
     def hold_of(self, draft: Draft) -> Hold | None:
         """Return the GPUs and samples that sizes keep: those of a draft, else of the last valid."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from mimokit.config import ConfigError, ExperimentConfig, PredictionConfig
 from mimokit.planning.types import LayoutPlan
-from mimokit.units import counted
+from mimokit.units import counted, parameters_text
 from mimokit_widgets.planner.draft import Draft, supposed_of
 from mimokit_widgets.planner.figures import shares_of
 from mimokit_widgets.planner.outcome import DraftOutcome, evaluate, resolved_config
@@ -104,6 +104,13 @@ class Verdicts:
             ),
             "",
         )
+
+    def model_text(self, draft: Draft) -> str:
+        """Return how large the model is and how long its samples are; "" if it is not known."""
+        work = self._work_of(draft)
+        if work is None:
+            return ""
+        return f"{parameters_text(work[1][0].parameters)}, samples of {work[0]:,} tokens"
 
     def _work_of(self, draft: Draft) -> Work | None:
         return _kept(self._works, draft.key, lambda: self._work(draft))

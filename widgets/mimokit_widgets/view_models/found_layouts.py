@@ -21,7 +21,8 @@ def layouts_shown(
     result: SearchResult, telling: Sequence[Prediction] = ()
 ) -> tuple[Prediction, ...]:
     """Return the best few layouts, the best first, then the rest of the front and of `telling`."""
-    shown = (*result.top(ROWS), *result.pareto, *telling)
+    best = (row[0] for row in result.rows(ROWS))
+    shown = (*best, *result.pareto, *telling)
     return tuple({id(prediction): prediction for prediction in shown}.values())
 
 
@@ -32,8 +33,10 @@ def place_of(layout: Layout | None, shown: Sequence[Prediction]) -> int:
 
 def found_layouts(result: SearchResult, telling: Sequence[Prediction] = ()) -> dict[str, Any]:
     """Return what the browser draws of a search: `layouts_shown`, and what is said about them."""
-    from mimokit.layout_search.result import title
+    from mimokit.layout_search.result import more_alike, title
 
+    rows = result.rows(ROWS)
+    alike = {id(row[0]): more_alike(len(row) - 1) for row in rows}
     front = {id(prediction) for prediction in result.pareto}
     shown = layouts_shown(result, telling)
     colors = mode_colors(MODES)
@@ -42,7 +45,7 @@ def found_layouts(result: SearchResult, telling: Sequence[Prediction] = ()) -> d
         "title": title(result),
         "figures": _figures(result),
         "cut": list(result.cut),
-        "rows": len(result.top(ROWS)),
+        "rows": len(rows),
         "limit": limit,
         "limit_text": f"{limit:.1f} GiB may be planned",
         "modes": [
@@ -51,7 +54,10 @@ def found_layouts(result: SearchResult, telling: Sequence[Prediction] = ()) -> d
             if any(prediction.layout.mode == mode for prediction in shown)
         ],
         "telling": [place_of(prediction.layout, shown) for prediction in telling],
-        "layouts": [_layout(prediction, id(prediction) in front) for prediction in shown],
+        "layouts": [
+            _layout(prediction, id(prediction) in front, alike.get(id(prediction), ""))
+            for prediction in shown
+        ],
         "words": (
             f"Step time against memory: {counted(len(result.pareto), 'layout')} that no other one "
             "beats in step time, memory and GPUs at once"
@@ -68,7 +74,7 @@ def _figures(result: SearchResult) -> list[tuple[str, str]]:
     return [*verdict, ("gpus", "GPUs"), ("peak", "of peak")]
 
 
-def _layout(prediction: Prediction, on_front: bool) -> dict[str, Any]:
+def _layout(prediction: Prediction, on_front: bool, alike: str) -> dict[str, Any]:
     from mimokit.prediction.layout import sizes_text
     from mimokit.prediction.verdict import verdict_lines, verdict_of
 
@@ -90,7 +96,7 @@ def _layout(prediction: Prediction, on_front: bool) -> dict[str, Any]:
         },
         "notes": {line.key: line.note for line in lines if line.note},
         "fits": verdict.fits,
-        "modules": modules,
+        "modules": [*modules, *filter(None, [alike])],
         "short": f"{prediction.layout.mode}, {gpus}, {seconds} a step",
         "words": f"{prediction.layout.mode}, {gpus}, {seconds} a step, {memory}: "
         + "; ".join(modules),
