@@ -311,14 +311,13 @@ class Planner {
       URL.revokeObjectURL(link.href);
       return;
     }
-    const name = "The torchrun command";
     try {
       await navigator.clipboard.writeText(text);
-      setText(this.notice, `${name} is in the clipboard.`);
+      setText(this.notice, "The torchrun command is in the clipboard.");
     } catch {
-      const area = element("textarea", { rows: 6, readonly: true, "aria-label": name });
+      const area = element("textarea", { rows: 6, readonly: true, "aria-label": "The command" });
       area.value = text;
-      this.notice.replaceChildren(`${name}, to be copied: `, area);
+      this.notice.replaceChildren("The torchrun command, to be copied: ", area);
       area.select();
     }
     this.notice.hidden = false;

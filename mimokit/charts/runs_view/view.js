@@ -168,14 +168,8 @@ export class RunsView extends IterationView {
       const eyes = new Set(this.model.get("shown"));
       this.ordered = this.table.ordered(this.passing());
       this.drawnRuns = this.ordered.filter((run) => eyes.has(run.name));
-      this.drawnSet = new Set(this.drawnRuns);
     }
     return this.drawnRuns;
-  }
-
-  isDrawn(run) {
-    this.drawn();
-    return this.drawnSet.has(run);
   }
 
   /** Something else than the pointer has changed. */
