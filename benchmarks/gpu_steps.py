@@ -18,7 +18,7 @@ from typing import Any
 import mimokit
 from benchmarks.table import show
 from mimokit.cluster import EngineCluster
-from mimokit.cluster.devices import NCCL
+from mimokit.cluster.backend import NCCL
 from mimokit.config import ExperimentConfig
 from mimokit.experiment import calibrate, verify
 from tests.layouts import digits_config

@@ -9,7 +9,7 @@ from importlib import import_module
 
 for name in (
     "mimokit.engine.preload",
-    "mimokit.experiment.on_rank",
+    "mimokit.experiment.proofs_on_rank",
     "mimokit.extras.generation.check.on_rank",
     "mimokit.extras.generation.on_ranks",
     "mimokit.experiment.culprit.explain",

@@ -120,7 +120,7 @@ def circles(graph: grimp.ImportGraph) -> set[frozenset[str]]:
 DOTTED = re.compile(r"mimokit\w*(\.\w+)+(:\w+)?")
 FIRST_ON_ENGINES = {
     ("mimokit.cluster.cluster", "mimokit.engine.preload"),
-    ("mimokit.cluster.cluster", "mimokit.experiment.on_rank"),
+    ("mimokit.cluster.cluster", "mimokit.experiment.proofs_on_rank"),
 }
 """What engines import before anything is asked of them, unless the caller names something else."""
 

@@ -64,7 +64,7 @@ class EngineCluster:
         profile: str | None = None,
         cluster_file: str | Path | None = None,
         launch: Literal["fork", "plain"] | None = None,
-        preload: Sequence[str] = ("mimokit.engine.preload", "mimokit.experiment.on_rank"),
+        preload: Sequence[str] = ("mimokit.engine.preload", "mimokit.experiment.proofs_on_rank"),
         timeout: float = 30.0,
         progress: bool = True,
         stay: bool = False,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from mimokit.cluster.devices import choose_backend
+from mimokit.cluster.backend import choose_backend
 from mimokit.cluster.errors import ClusterError, EngineInUse
 from mimokit.cluster.pool import Engine
 from mimokit.cluster.process import StoppedProcesses, pid_here

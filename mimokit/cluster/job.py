@@ -26,9 +26,9 @@ from typing import Any
 
 import psutil
 
+from mimokit.cluster.backend import choose_backend
 from mimokit.cluster.call_file import PackedCall
 from mimokit.cluster.calls import packed
-from mimokit.cluster.devices import choose_backend
 from mimokit.cluster.errors import ClusterError
 from mimokit.cluster.local.processes import die_with_parent
 from mimokit.cluster.patience import slowdown

@@ -1,12 +1,14 @@
 """From a YAML file to checked configs: inheritance, implied values, sizes of weights, sweeps."""
 
-from mimokit.config_files.loading import config_from_mapping, load_experiment_config, load_preset
-from mimokit.config_files.sweep import LoadedExperiment, load_experiments
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "LoadedExperiment",
-    "config_from_mapping",
-    "load_experiment_config",
-    "load_experiments",
-    "load_preset",
-]
+from mimokit.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from mimokit.config_files.loading import config_from_mapping as config_from_mapping
+    from mimokit.config_files.loading import load_experiment_config as load_experiment_config
+    from mimokit.config_files.loading import load_preset as load_preset
+    from mimokit.config_files.sweep import LoadedExperiment as LoadedExperiment
+    from mimokit.config_files.sweep import load_experiments as load_experiments
+else:
+    __getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

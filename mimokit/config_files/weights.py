@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mimokit.architecture.huggingface.module_weights import network_fields
+from mimokit.architecture.huggingface.stated_fields import network_fields
 from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.units import listed

@@ -3,18 +3,14 @@
 import math
 import os
 import warnings
-from collections.abc import Collection
 from dataclasses import replace
 from typing import TypeAlias
 
-from mimokit.config import ConfigError, ExperimentConfig, Problem, check_runnable
-from mimokit.config.user_code import checked_code
+from mimokit.config import ConfigError, ExperimentConfig, Problem
 from mimokit.config_files import load_experiment_config
-from mimokit.experiment.checkpoints import check_resumable
-from mimokit.experiment.results.loggers import make_loggers
 from mimokit.planning.layout import check_plannable
 from mimokit.planning.types import LayoutPlan
-from mimokit.planning.weights.problems import check_saving, check_weight_files
+from mimokit.planning.weights.problems import check_weight_files
 from mimokit.units import counted
 
 Config: TypeAlias = "ExperimentConfig | str | os.PathLike[str]"
@@ -38,24 +34,6 @@ def finalized_copy(config: Config, world_size: int | None = None) -> ExperimentC
     check_weight_files(config.model)
     check_plannable(config)
     return config
-
-
-def check_trainable(config: ExperimentConfig, own: Collection[str] = ()) -> None:
-    """Reject what cannot be trained from this process.
-
-    Raises:
-        ConfigError: it cannot run, a builder it names cannot be imported, it cannot be saved as
-            `runtime.save_hf` says or go on from `runtime.resume_from`, it asks for a logger whose
-            library is not installed, or its hardware is not known.
-    """
-    from mimokit.prediction.peak import peak_of_hardware
-
-    check_runnable(config)
-    checked_code(config)
-    check_saving(config)
-    check_resumable(config, own)
-    make_loggers(config.runtime)
-    peak_of_hardware(config.runtime, config.total_world_size)
 
 
 def check_room(config: ExperimentConfig, engines: int) -> None:

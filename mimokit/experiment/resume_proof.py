@@ -20,10 +20,11 @@ from mimokit.cluster import EngineCluster
 from mimokit.config import ExperimentConfig, check_runnable
 from mimokit.config.runtime import PRECISION_OF_RUNS, CheckpointConfig
 from mimokit.config.user_code import UserCode, checked_code
-from mimokit.experiment import on_rank
-from mimokit.experiment.prepare import Config, check_room, check_trainable, finalized_copy
+from mimokit.experiment import proofs_on_rank
+from mimokit.experiment.prepare import Config, check_room, finalized_copy
 from mimokit.experiment.reference import for_verification
 from mimokit.experiment.resume_report import ResumeReport
+from mimokit.experiment.trainable import check_trainable
 from mimokit.experiment.verification import TOLERANCE
 from mimokit.experiment.verification_report import relative
 from mimokit.planning import checkpoints, plan_layout
@@ -119,7 +120,7 @@ def _run(
 ) -> list[RankRecord]:
     plan = plan_layout(config)
     records: list[RankRecord] = cluster.run(
-        on_rank.resume_rank, plan, config, before, AFTER, code, world_size=plan.world_size
+        proofs_on_rank.resume_rank, plan, config, before, AFTER, code, world_size=plan.world_size
     )
     return records
 

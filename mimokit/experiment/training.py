@@ -21,18 +21,13 @@ from mimokit.experiment import on_rank
 from mimokit.experiment.background import BackgroundRun
 from mimokit.experiment.checkpoints import check_restarts, resumed
 from mimokit.experiment.health.report import HealthRecord, RunHealth
-from mimokit.experiment.prepare import (
-    Config,
-    check_room,
-    check_trainable,
-    finalized_copy,
-    with_hosts,
-)
+from mimokit.experiment.prepare import Config, check_room, finalized_copy, with_hosts
 from mimokit.experiment.restarts import Restart, RestartedRun, RunOnRanks, Supervised, damage_in
 from mimokit.experiment.results.folder import Folder, new_run_folder, unwritable
 from mimokit.experiment.results.info import RunSetting
 from mimokit.experiment.results.loggers import make_loggers
 from mimokit.experiment.results.writer import RunWriter
+from mimokit.experiment.trainable import check_trainable
 from mimokit.planning import plan_layout
 from mimokit.planning.checkpoints import Checkpoint, DamagedCheckpointError, read_checkpoint
 from mimokit.planning.types import LayoutPlan

@@ -15,7 +15,7 @@ from mimokit.config import (
     check_runnable,
 )
 from mimokit.config.user_code import ForwardStep, OwnLoss, OwnModule, UserCode, checked_code
-from mimokit.experiment import on_rank
+from mimokit.experiment import proofs_on_rank
 from mimokit.experiment.prepare import Config, check_room, finalized_copy, with_hosts
 from mimokit.experiment.reference import (
     decoder_networks,
@@ -134,9 +134,9 @@ def _computed(
     code: UserCode,
 ) -> Oracle:
     alone, decoders = single_rank(layout), decoder_networks(layout)
-    process = on_rank.OneProcessRun(plan_of_one(alone), alone, steps, decoders, code)
+    process = proofs_on_rank.OneProcessRun(plan_of_one(alone), alone, steps, decoders, code)
     with shown(f"Training in one process, {counted(steps, 'step')}"):
-        name, steps_taken, noise = cluster.run(on_rank.oracle_rank, process, world_size=1)[0]
+        name, steps_taken, noise = cluster.run(proofs_on_rank.oracle_rank, process, world_size=1)[0]
     recorded = tuple(map(tuple, steps_taken))
     return Oracle(alone, decoders, name, code, recorded, tuple(map(tuple, noise)))
 
@@ -188,7 +188,7 @@ def verify(
     plan = with_hosts(cluster, plan_layout(layout))
     with shown(f"Training on {counted(plan.world_size, 'rank')}, {counted(steps, 'step')}"):
         by_rank: list[list[StepDifference]] = cluster.run(
-            on_rank.compare_rank, plan, layout, expected, code, world_size=plan.world_size
+            proofs_on_rank.compare_rank, plan, layout, expected, code, world_size=plan.world_size
         )
     report = _report(layout, plan, oracle, expected, by_rank, tolerance)
     return _with_rounding(report, cluster, oracle, expected) if report.is_near else report
@@ -237,16 +237,16 @@ def _with_rounding(
     expected: list[list[OracleStep]],
 ) -> VerificationReport:
     plan, count = plan_of_one(oracle.config), len(expected[0])
-    process = on_rank.OneProcessRun(plan, oracle.config, count, oracle.decoders, oracle.code)
+    process = proofs_on_rank.OneProcessRun(plan, oracle.config, count, oracle.decoders, oracle.code)
     with shown("Finding what rounding alone changes"):
         if report.yardstick is not None:
             choices = [[step.choices for step in replica] for replica in expected]
             noise: list[list[Noise]] = cluster.run(
-                on_rank.noise_rank, process, FURTHER, choices, world_size=1
+                proofs_on_rank.noise_rank, process, FURTHER, choices, world_size=1
             )[0]
             return replace(report, yardstick=report.yardstick.of_several(noise, len(FURTHER)))
         by_seed: list[list[StepRounding]] = cluster.run(
-            on_rank.rounding_rank, process, expected, ROUNDINGS, world_size=1
+            proofs_on_rank.rounding_rank, process, expected, ROUNDINGS, world_size=1
         )[0]
     steps = list(zip(*by_seed, strict=True))
     return replace(

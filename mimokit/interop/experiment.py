@@ -11,14 +11,10 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from mimokit.architecture import EncoderBranch, Model, MultimodalModel, VisionEncoder
-from mimokit.architecture.from_config import (
-    decoder_network,
-    encoder_network,
-    language_network,
-    model_of_config,
-)
+from mimokit.architecture.from_config import model_of_config
 from mimokit.architecture.modules import Module
 from mimokit.architecture.parallel_sizes import other_fields, rank_fields
+from mimokit.architecture.to_config import decoder_network, encoder_network, language_network
 from mimokit.config import ExperimentConfig
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any
 from mimokit.config.runtime import PRECISION_OF_RUNS, THREE_PHASE

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mimokit.architecture import Model
-from mimokit.architecture.from_config import decoder_network, encoder_network, language_network
 from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES, ParallelSizes
+from mimokit.architecture.to_config import decoder_network, encoder_network, language_network
 from mimokit.axes import CONFIG_FIELDS, SIZE_FIELDS
 from mimokit.config import ExperimentConfig, ModuleArchitecture
 from mimokit.config.parallelism import LEFT_OUT

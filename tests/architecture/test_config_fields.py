@@ -14,7 +14,8 @@ from mimokit.architecture import (
     Transformer,
     VisionEncoder,
 )
-from mimokit.architecture.from_config import language_network, language_of_config, net_of_config
+from mimokit.architecture.from_config import language_of_config, net_of_config
+from mimokit.architecture.to_config import language_network
 from mimokit.config import ModuleArchitecture
 from mimokit.config.layer_architecture import LayerArchitecture, RopeScaling
 from mimokit.config.meaning import MEANINGS, NetworkMeanings

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from mimokit.cluster import ClusterError, devices
-from mimokit.cluster.devices import GLOO, NCCL, choose_backend, gpus_of_host
+from mimokit.cluster.backend import GLOO, NCCL, choose_backend
+from mimokit.cluster.devices import gpus_of_host
 from mimokit.cluster.local import starting
 from mimokit.cluster.worker.membership import Membership
 from mimokit.cluster.world import EngineFacts, lay_out, places_on_hosts

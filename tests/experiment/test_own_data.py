@@ -11,7 +11,7 @@ from mimokit.cluster import EngineCluster
 from mimokit.config import ConfigError, ExperimentConfig
 from mimokit.config_files import load_experiment_config
 from mimokit.experiment import Oracle, compute_oracle, verify
-from mimokit.experiment.prepare import check_trainable
+from mimokit.experiment.trainable import check_trainable
 from tests.experiment.own_data import shades
 
 ROOT = Path(__file__).parents[2]

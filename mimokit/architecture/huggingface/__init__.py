@@ -14,7 +14,6 @@ from mimokit.architecture.huggingface.encoders import (
     whisper_encoder,
 )
 from mimokit.architecture.huggingface.fields import Fields
-from mimokit.architecture.huggingface.functions import functions_of
 from mimokit.architecture.huggingface.language import (
     LANGUAGE_TYPES,
     language_model,
@@ -30,8 +29,6 @@ from mimokit.architecture.modules import PROJECTOR_NAME, EncoderBranch, Model, M
 from mimokit.config.errors import ConfigError, Problem, unknown_name
 from mimokit.config.text_file import read_text_file, reason_of
 from mimokit.units import shown
-
-__all__ = ["from_hf", "functions_of"]
 
 _TOWERS = {"clip": "clip_vision_model", "siglip": "siglip_vision_model"}
 _QWEN_VISION = {

@@ -1,20 +1,14 @@
-"""The module of a run that starts from weights: its fields, and its tensors in the files.
+"""The module of a run that starts from weights: its tensors in the files.
 
 They may contain more than the module: a whole CLIP its tower, a LLaVA a language model and
 an encoder with its projector.
 """
 
-import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
 from mimokit.architecture.encoders import ENCODER_NAMES, VisionEncoder
-from mimokit.architecture.from_config import (
-    encoder_network,
-    language_network,
-    lone_encoder_network,
-)
 from mimokit.architecture.huggingface import from_hf
 from mimokit.architecture.huggingface.families import (
     FAMILIES,
@@ -46,67 +40,12 @@ from mimokit.architecture.modules import (
 from mimokit.architecture.tensors import by_name, encoder_tensors, module_tensors
 from mimokit.config import ModuleArchitecture
 from mimokit.config.errors import ConfigError, Problem
-from mimokit.config.meaning import MEANINGS
-
-_NOT_COMPARED = (
-    "init_std", "window_size", "make_vocab_size_divisible_by", "mtp_loss_scaling_factor",
-    "num_registers", "pooling_head",
-)  # fmt: skip
-"""Fields that decide nothing about what is read, or that files do not have."""
-_COMPARED = (
-    "image_size", "patch_size", "num_channels", "merge_size", "max_position_embeddings",
-    "projector",
-)  # fmt: skip
 
 Part = LanguageModel | VisionEncoder | EncoderBranch
 
 
-def network_fields(directory: str | os.PathLike[str], *, language: bool) -> dict[str, Any]:
-    """Return the fields of a module's architecture that its weights state, its length aside."""
-    model = from_hf(directory)
-    part = _part(model, language)
-    if isinstance(part, LanguageModel):
-        fields = language_network(part, 1)
-    elif isinstance(part, EncoderBranch):
-        assert isinstance(model, MultimodalModel)
-        fields = encoder_network(part, model.language.net)
-    else:
-        fields = lone_encoder_network(part)
-    fields.pop("pooling_head", None)  # a module's output is that of the tower's layers
-    del fields["seq_length"]
-    return fields
-
-
-def contradictions(
-    network: ModuleArchitecture, fields_of_weights: Mapping[str, Any], *, language: bool
-) -> list[tuple[str, Any, Any]]:
-    """Return (field, value of the config, value of the weights) where the two differ.
-
-    Layers of weights that predict further tokens may be left out.
-    """
-    theirs = ModuleArchitecture(**{"seq_length": 1, **fields_of_weights})
-    differing = []
-    for each in MEANINGS:
-        ours, stored = (getattr(source, each.name) for source in (network, theirs))
-        left_out = each.field == "mtp_num_layers" and not ours
-        if each.field not in _NOT_COMPARED and ours != stored and not left_out:
-            differing.append((each.field, ours, stored))
-    open_fields = set(_chosen(theirs))
-    for field in (name for name in _COMPARED if name not in open_fields):
-        stated, other = getattr(network, field), getattr(theirs, field)
-        if stated != other:
-            differing.append((field, stated, other))
-    return differing
-
-
-def _chosen(theirs: ModuleArchitecture) -> Iterator[str]:
-    if theirs.position_embedding_type in ("rope", "interpolated"):
-        yield "image_size"
-    if theirs.merge_size == 1:
-        yield "merge_size"
-
-
-def _part(model: Model, language: bool) -> Part:
+def part_of(model: Model, language: bool) -> Part:
+    """Return what of a model a module is: its language model, or else its first encoder."""
     if isinstance(model, MultimodalModel):
         if language:
             return model.language
@@ -138,7 +77,7 @@ def module_family(
     """
     kind = config.get("model_type")
     check_readable("Weights", kind, (*FAMILIES, *MIXTURE_TYPES))
-    part = _part(from_hf(config, "model"), language)
+    part = part_of(from_hf(config, "model"), language)
     if isinstance(part, LanguageModel):
         padded = 1 if network is None else network.vocabulary_multiple or 1
         further = network is None or network.next_token_layers > 0

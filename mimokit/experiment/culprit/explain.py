@@ -12,7 +12,7 @@ from mimokit.cluster import EngineCluster
 from mimokit.config import ExperimentConfig, check_runnable, user_code
 from mimokit.config.graph import topological_order
 from mimokit.config.runtime import AS_DRAWN
-from mimokit.experiment import on_rank
+from mimokit.experiment import proofs_on_rank
 from mimokit.experiment.culprit.arrays import Array, OnRank, array_of, deviating, rank_parts
 from mimokit.experiment.culprit.kinds import changes, kind_of, possible_factors
 from mimokit.experiment.culprit.measures import (
@@ -241,9 +241,11 @@ def _alone(
     choices: Sequence[ExpertChoices] = (),
 ) -> Recording:
     alone, decoders = single_rank(side.config), decoder_networks(side.config)
-    process = on_rank.OneProcessRun(plan_of_one(alone), alone, steps, decoders, side.code)
+    process = proofs_on_rank.OneProcessRun(plan_of_one(alone), alone, steps, decoders, side.code)
     seams = tuple(wholes), nudge, side.in_row, choices
-    recording: Recording = cluster.run(on_rank.seams_of_one_rank, process, *seams, world_size=1)[0]
+    recording: Recording = cluster.run(
+        proofs_on_rank.seams_of_one_rank, process, *seams, world_size=1
+    )[0]
     return recording
 
 
@@ -325,7 +327,7 @@ class _Comparison:
             choices=alone.choices[:steps],
         )
         recordings = self.cluster.run(
-            on_rank.seams_rank,
+            proofs_on_rank.seams_rank,
             plan,
             side.config,
             trained,

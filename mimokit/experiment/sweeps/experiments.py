@@ -14,8 +14,8 @@ from mimokit.config.world_size import needed_world_size
 from mimokit.config_files.inheritance import BASELINE, PRESET_PREFIX
 from mimokit.config_files.sweep import load_experiments
 from mimokit.experiment.checkpoints import check_restarts, resumed
-from mimokit.experiment.prepare import check_trainable
 from mimokit.experiment.results.folder import name_problem
+from mimokit.experiment.trainable import check_trainable
 from mimokit.planning.weights.problems import check_saving, check_weight_files
 from mimokit.units import counted, listed
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from mimokit.architecture.huggingface import from_hf
-from mimokit.architecture.huggingface.module_weights import contradictions, network_fields
+from mimokit.architecture.huggingface.stated_fields import contradictions, network_fields
 from mimokit.architecture.modules import MultimodalModel
 from mimokit.config import ExperimentConfig, MimoParallelismConfig, ModuleArchitecture
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any

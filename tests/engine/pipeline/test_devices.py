@@ -56,12 +56,12 @@ def accuracy_on_two_devices(plan: Any, config: ExperimentConfig) -> float:
 
 
 def on_two_devices(function: str, *args: Any) -> Any:
-    """Return what a function of `mimokit.experiment.on_rank` returns on a rank with a device."""
-    from mimokit.experiment import on_rank
+    """Return what a function that proves a layout returns on a rank with a device."""
+    from mimokit.experiment import proofs_on_rank
     from tests.two_devices import two_devices
 
     with two_devices():
-        return getattr(on_rank, function)(*args)
+        return getattr(proofs_on_rank, function)(*args)
 
 
 def _layouts() -> dict[str, ExperimentConfig]:

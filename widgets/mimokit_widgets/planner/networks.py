@@ -10,7 +10,7 @@ from mimokit.architecture import (
     load_model,
     model_names,
 )
-from mimokit.architecture.from_config import language_network, lone_encoder_network
+from mimokit.architecture.to_config import language_network, lone_encoder_network
 
 LANGUAGE, ENCODER = "language", "encoder"
 

@@ -1,0 +1,67 @@
+"""What weights state of the module of a run that starts from them."""
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from mimokit.architecture.huggingface import from_hf
+from mimokit.architecture.huggingface.module_weights import part_of
+from mimokit.architecture.modules import EncoderBranch, LanguageModel, MultimodalModel
+from mimokit.architecture.to_config import encoder_network, language_network, lone_encoder_network
+from mimokit.config import ModuleArchitecture
+from mimokit.config.meaning import MEANINGS
+
+_NOT_COMPARED = (
+    "init_std", "window_size", "make_vocab_size_divisible_by", "mtp_loss_scaling_factor",
+    "num_registers", "pooling_head",
+)  # fmt: skip
+"""Fields that decide nothing about what is read, or that files do not have."""
+_COMPARED = (
+    "image_size", "patch_size", "num_channels", "merge_size", "max_position_embeddings",
+    "projector",
+)  # fmt: skip
+
+
+def network_fields(directory: str | os.PathLike[str], *, language: bool) -> dict[str, Any]:
+    """Return the fields of a module's architecture that its weights state, its length aside."""
+    model = from_hf(directory)
+    part = part_of(model, language)
+    if isinstance(part, LanguageModel):
+        fields = language_network(part, 1)
+    elif isinstance(part, EncoderBranch):
+        assert isinstance(model, MultimodalModel)
+        fields = encoder_network(part, model.language.net)
+    else:
+        fields = lone_encoder_network(part)
+    fields.pop("pooling_head", None)  # a module's output is that of the tower's layers
+    del fields["seq_length"]
+    return fields
+
+
+def contradictions(
+    network: ModuleArchitecture, fields_of_weights: Mapping[str, Any], *, language: bool
+) -> list[tuple[str, Any, Any]]:
+    """Return (field, value of the config, value of the weights) where the two differ.
+
+    Layers of weights that predict further tokens may be left out.
+    """
+    theirs = ModuleArchitecture(**{"seq_length": 1, **fields_of_weights})
+    differing = []
+    for each in MEANINGS:
+        ours, stored = (getattr(source, each.name) for source in (network, theirs))
+        left_out = each.field == "mtp_num_layers" and not ours
+        if each.field not in _NOT_COMPARED and ours != stored and not left_out:
+            differing.append((each.field, ours, stored))
+    open_fields = set(_chosen(theirs))
+    for field in (name for name in _COMPARED if name not in open_fields):
+        stated, other = getattr(network, field), getattr(theirs, field)
+        if stated != other:
+            differing.append((field, stated, other))
+    return differing
+
+
+def _chosen(theirs: ModuleArchitecture) -> Iterator[str]:
+    if theirs.position_embedding_type in ("rope", "interpolated"):
+        yield "image_size"
+    if theirs.merge_size == 1:
+        yield "merge_size"
