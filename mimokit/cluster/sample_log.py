@@ -51,8 +51,7 @@ class SampleLog:
         """Wait until so many samples of ranks have come, or until the time is over."""
         with self._changed:
             self._changed.wait_for(
-                lambda: all(self._received.get(rank, 0) >= n for rank, n in counts.items()),
-                timeout,
+                lambda: all(self._received.get(rank, 0) >= n for rank, n in counts.items()), timeout
             )
 
     def __len__(self) -> int:

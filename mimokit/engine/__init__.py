@@ -35,9 +35,7 @@ if TYPE_CHECKING:
     from mimokit.engine.parallel.grids import is_current_rank_in_grid as is_current_rank_in_grid
     from mimokit.engine.parallel.optimizer import MainGradAdamW as MainGradAdamW
     from mimokit.engine.parallel.update import finalize_model_grads as finalize_model_grads
-    from mimokit.engine.parallel.update import (
-        get_module_to_grid_tuple as get_module_to_grid_tuple,
-    )
+    from mimokit.engine.parallel.update import get_module_to_grid_tuple as get_module_to_grid_tuple
     from mimokit.engine.parallel.update import multimodule_no_sync as multimodule_no_sync
     from mimokit.engine.parallel.update import (
         zero_grad_buffer_for_multimodule as zero_grad_buffer_for_multimodule,

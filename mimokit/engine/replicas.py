@@ -88,9 +88,5 @@ def _form(store: Any, name: str, rank: int, size: int) -> None:
         backend = "gloo"  # by its name alone, as torch warns about groups without a default
     dist.destroy_process_group()
     dist.init_process_group(
-        backend,
-        store=PrefixStore(name, store),
-        rank=rank,
-        world_size=size,
-        timeout=timeout,
+        backend, store=PrefixStore(name, store), rank=rank, world_size=size, timeout=timeout
     )

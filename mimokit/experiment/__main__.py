@@ -156,8 +156,7 @@ def main(
     trace: Trace = False,
     data: Data = None,
     verify: Annotated[
-        bool,
-        typer.Option("--verify", help="Prove that FILE computes what one process computes."),
+        bool, typer.Option("--verify", help="Prove that FILE computes what one process computes.")
     ] = False,
 ) -> None:
     """Train one config, or all in a folder, on the ranks of this job."""

@@ -235,12 +235,7 @@ class CheckpointList(Report):
         verified = [self.files] if self.files else []
         rows = [
             [
-                *(
-                    str(step),
-                    each.written,
-                    layout_text(each.layout),
-                    bytes_text(each.bytes),
-                ),
+                *(str(step), each.written, layout_text(each.layout), bytes_text(each.bytes)),
                 *(files[step] for files in verified),
             ]
             for step, each in self.found.items()

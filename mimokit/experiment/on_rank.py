@@ -90,11 +90,7 @@ def calibrate_steps(plan: LayoutPlan, config: ExperimentConfig, warmup: int) -> 
 
 
 def open_stepper(
-    name: str,
-    plan: LayoutPlan,
-    config: ExperimentConfig,
-    keep: int,
-    code: UserCode,
+    name: str, plan: LayoutPlan, config: ExperimentConfig, keep: int, code: UserCode
 ) -> None:
     """Build the model of this rank and stop before its first step."""
     from mimokit.engine.stepper.session import open_session

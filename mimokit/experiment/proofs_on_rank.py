@@ -152,11 +152,7 @@ def compare_rank(
 
 
 def resume_rank(
-    plan: LayoutPlan,
-    config: ExperimentConfig,
-    before: int | None,
-    after: int,
-    code: UserCode,
+    plan: LayoutPlan, config: ExperimentConfig, before: int | None, after: int, code: UserCode
 ) -> RankRecord:
     """Train, save and train on; with None before it, go on from a checkpoint."""
     from mimokit.engine.replicas import replica_world

@@ -20,11 +20,7 @@ from mimokit.experiment.stepping.ranks import RankSessions, StepperError
 from mimokit.experiment.stepping.step_history import StepMoves
 from mimokit.experiment.stepping.tensors import StepTensors, TensorPart
 from mimokit.planning import plan_layout
-from mimokit.planning.stepper import (
-    Crossing,
-    SeenCrossing,
-    clock_of,
-)
+from mimokit.planning.stepper import Crossing, SeenCrossing, clock_of
 from mimokit.planning.stepper.pictures import TensorPicture, Window
 from mimokit.units import counted
 

@@ -33,14 +33,7 @@ from mimokit.planning.checkpoints import Checkpoint, DamagedCheckpointError, rea
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.peak import peak_of_hardware
 from mimokit.result_files import CHECKPOINTS, EachTime
-from mimokit.samples import (
-    AnswersSample,
-    HealthSample,
-    ProfileSample,
-    RankFacts,
-    Sample,
-    from_wire,
-)
+from mimokit.samples import AnswersSample, HealthSample, ProfileSample, RankFacts, Sample, from_wire
 
 if TYPE_CHECKING:
     from mimokit.cluster import EngineCluster

@@ -128,10 +128,7 @@ def compute_oracle(
 
 
 def _computed(
-    cluster: EngineCluster,
-    layout: ExperimentConfig,
-    steps: int,
-    code: UserCode,
+    cluster: EngineCluster, layout: ExperimentConfig, steps: int, code: UserCode
 ) -> Oracle:
     alone, decoders = single_rank(layout), decoder_networks(layout)
     process = proofs_on_rank.OneProcessRun(plan_of_one(alone), alone, steps, decoders, code)

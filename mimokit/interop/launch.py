@@ -33,11 +33,7 @@ torchrun --nnodes={nodes} --nproc-per-node={gpus} --node-rank="$SLURM_NODEID" \\
 
 
 def to_torchrun(
-    layout: Layout,
-    script: str,
-    *,
-    hosts: Sequence[str] = ("localhost",),
-    gpus_per_node: int = 8,
+    layout: Layout, script: str, *, hosts: Sequence[str] = ("localhost",), gpus_per_node: int = 8
 ) -> str:
     """Return one torchrun command per host, each under a comment that names its host.
 

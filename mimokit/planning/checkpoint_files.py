@@ -6,12 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from mimokit.config.text_file import open_regular
-from mimokit.planning.checkpoints import (
-    Checkpoint,
-    damaged,
-    read_checkpoint,
-    some,
-)
+from mimokit.planning.checkpoints import Checkpoint, damaged, read_checkpoint, some
 from mimokit.planning.digests import digest_of_file
 from mimokit.units import counted
 

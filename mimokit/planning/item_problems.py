@@ -5,12 +5,7 @@ A prediction needs none of it, so that the rules of a config alone do not see it
 
 from collections.abc import Iterator
 
-from mimokit.architecture.tokens import (
-    ImageGeometry,
-    image_geometry,
-    row_features,
-    tokens_per_item,
-)
+from mimokit.architecture.tokens import ImageGeometry, image_geometry, row_features, tokens_per_item
 from mimokit.config import ExperimentConfig, MimoParallelismConfig, ModuleArchitecture
 from mimokit.config.errors import Fix, Problem
 from mimokit.config.messages import problem_at

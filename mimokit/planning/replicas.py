@@ -180,9 +180,7 @@ class ReplicaPlan:
 
 
 def plan_replicas(
-    config: ExperimentConfig,
-    modules: Mapping[str, ModuleRanks],
-    layout_ranks: int,
+    config: ExperimentConfig, modules: Mapping[str, ModuleRanks], layout_ranks: int
 ) -> ReplicaPlan | None:
     """Plan the replicas of a layout; None: the config has no strategy.
 

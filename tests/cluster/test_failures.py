@@ -155,10 +155,7 @@ def test_a_rank_that_does_not_come_back_is_replaced(cluster: EngineCluster) -> N
 
 @pytest.mark.parametrize(
     ("trouble", "kind", "line"),
-    [
-        ("deaf", RankAbsent, "time.sleep(60)"),
-        ("hold", RankFrozen, "in _get_in_trouble"),
-    ],
+    [("deaf", RankAbsent, "time.sleep(60)"), ("hold", RankFrozen, "in _get_in_trouble")],
 )
 def test_a_rank_that_others_wait_for_is_named_with_its_stack(
     cluster: EngineCluster,

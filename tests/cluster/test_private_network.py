@@ -119,9 +119,7 @@ def descriptors() -> tuple[int, int]:
     return resource.getrlimit(resource.RLIMIT_NOFILE)
 
 
-def test_a_rank_may_open_all_the_descriptors_that_the_system_allows(
-    cluster: EngineCluster,
-) -> None:
+def test_a_rank_may_open_all_the_descriptors_that_the_system_allows(cluster: EngineCluster) -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MOST_DESCRIPTORS if most == resource.RLIM_INFINITY else min(most, MOST_DESCRIPTORS)
     assert {now for now, _ in cluster.run(descriptors, world_size=2)} == {wanted}

@@ -12,12 +12,7 @@ from mimokit.cluster import ClusterError, EngineCluster, run_record
 from mimokit.cluster.local import entries
 from mimokit.cluster.local.callers import Caller, call, listen_in
 from mimokit.cluster.local.entries import ENTRY, ClusterEntry
-from mimokit.cluster.run_record import (
-    RankRecorder,
-    RecordReader,
-    RunRecord,
-    last_record,
-)
+from mimokit.cluster.run_record import RankRecorder, RecordReader, RunRecord, last_record
 
 
 @pytest.fixture

@@ -13,9 +13,7 @@ def test_a_torch_with_the_old_name_alone_is_enough(monkeypatch: pytest.MonkeyPat
     assert collective("reduce_scatter_single", "reduce_scatter_tensor") is old
 
 
-def test_a_torch_without_a_call_is_told_where_it_is_needed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_torch_without_a_call_is_told_where_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(dist, "all_gather_single")
     monkeypatch.delattr(dist, "all_gather_into_tensor")
     missing = collective("all_gather_single", "all_gather_into_tensor")

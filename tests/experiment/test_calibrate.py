@@ -56,10 +56,7 @@ def test_everything_is_measured(calibrated: tuple[Calibration, list[str]]) -> No
 
 
 def test_one_engine_measures_no_links_and_the_precision_that_is_asked_for(tmp_path: Path) -> None:
-    with (
-        EngineCluster(n=1, progress=False) as alone,
-        measured_less_often(alone, ranks=1),
-    ):
+    with EngineCluster(n=1, progress=False) as alone, measured_less_often(alone, ranks=1):
         found = mimokit.calibrate(alone, tmp_path / "here.json", precision="bf16").hardware
     assert set(found.peak_flops) == {"fp32", "bf16"}, "small trainings compute in fp32"
     assert not found.has_links

@@ -9,19 +9,9 @@ import pytest
 
 from mimokit.cluster import ClusterError, EnginesMissing, RankError, RunAborted
 from mimokit.experiment import restarts
-from mimokit.experiment.restarts import (
-    FailedTwiceError,
-    RestartedRun,
-    Supervised,
-)
+from mimokit.experiment.restarts import FailedTwiceError, RestartedRun, Supervised
 from mimokit.packed_list import TOGETHER
-from mimokit.planning.checkpoints import (
-    MARKER,
-    Checkpoint,
-    DataPosition,
-    folder_of_step,
-    steps_in,
-)
+from mimokit.planning.checkpoints import MARKER, Checkpoint, DataPosition, folder_of_step, steps_in
 from mimokit.samples import AnswersSample, ProfileSample, StepSample, from_wire, to_wire
 
 

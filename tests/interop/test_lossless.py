@@ -126,11 +126,7 @@ def test_everything_that_no_search_varies(precision: str, tmp_path: Path) -> Non
         },
     )
     workload = Workload(
-        8192,
-        64,
-        precision,
-        {"images": EncoderInput(1000, 1.7, 1.3)},
-        frozenset({language}),
+        8192, 64, precision, {"images": EncoderInput(1000, 1.7, 1.3)}, frozenset({language})
     )
     config = check_same(model, layout, workload, "h100", tmp_path)
     assert workload_of_config(config).inputs["images"] == EncoderInput(1000, 1.7, 1.3)

@@ -25,14 +25,7 @@ from mimokit.cluster.world import EngineFacts, WorldSpec
 if TYPE_CHECKING:
     from mimokit.cluster.worker.handshake import Handshake
 
-ENVIRONMENT = (
-    "RANK",
-    "WORLD_SIZE",
-    "LOCAL_RANK",
-    "LOCAL_WORLD_SIZE",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-)
+ENVIRONMENT = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 INTERFACE = "GLOO_SOCKET_IFNAME"

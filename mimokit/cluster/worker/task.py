@@ -15,12 +15,7 @@ from mimokit.cluster.run_record import RankRecorder
 from mimokit.cluster.worker.interference import interference, without_network
 from mimokit.cluster.worker.membership import describe
 from mimokit.cluster.worker.sender import SampleSender
-from mimokit.cluster.worker.session import (
-    EngineSession,
-    RankInterrupted,
-    RankRun,
-    engine_session,
-)
+from mimokit.cluster.worker.session import EngineSession, RankInterrupted, RankRun, engine_session
 from mimokit.cluster.world import EngineFacts, WorldSpec
 from mimokit.import_path import find_in_working_directory, found
 

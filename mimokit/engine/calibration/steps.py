@@ -15,11 +15,7 @@ from mimokit.samples import Emit, Sample, StepSample
 
 
 def median_step_seconds(
-    plan: LayoutPlan,
-    config: ExperimentConfig,
-    emit: Emit,
-    warmup: int,
-    peers: Peers | None = None,
+    plan: LayoutPlan, config: ExperimentConfig, emit: Emit, warmup: int, peers: Peers | None = None
 ) -> tuple[float, float]:
     """Train, and return the median seconds and CPU seconds between the ends of steps. Collective.
 

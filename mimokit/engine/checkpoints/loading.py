@@ -13,11 +13,7 @@ from mimokit.engine.collectives import gather_json
 from mimokit.engine.parallel.update import MainGradUpdate
 from mimokit.engine.pipeline.model import RankModel
 from mimokit.planning import checkpoints
-from mimokit.planning.checkpoint_files import (
-    changed_files,
-    files_of_replica,
-    refuse_differences,
-)
+from mimokit.planning.checkpoint_files import changed_files, files_of_replica, refuse_differences
 
 
 def check_together(checkpoint: checkpoints.Checkpoint) -> None:

@@ -55,9 +55,7 @@ BOUNDS = "cu_seqlens"
 
 
 def check_tokens(
-    batch: Batch,
-    special_token_ids: Mapping[str, Sequence[int]],
-    tokens_per_item: Mapping[str, int],
+    batch: Batch, special_token_ids: Mapping[str, Sequence[int]], tokens_per_item: Mapping[str, int]
 ) -> None:
     """Compare placeholders with the rows of every encoder, sample by sample.
 

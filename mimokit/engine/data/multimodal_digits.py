@@ -16,12 +16,7 @@ from torch.utils.data import Dataset
 from mimokit.architecture.tokens import AudioGeometry, ImageGeometry
 from mimokit.engine.data.digits import END_TOKEN, MAX_DIGITS, READ_TOKEN, Split, load_scans
 from mimokit.engine.data.iterators import place_of
-from mimokit.engine.data.multimodal import (
-    EncoderInputs,
-    MultimodalSample,
-    Presence,
-    drawn_grids,
-)
+from mimokit.engine.data.multimodal import EncoderInputs, MultimodalSample, Presence, drawn_grids
 from mimokit.engine.data.speech import log_mel, padded, speak
 from mimokit.engine.models.patches import tokens_of_grid
 from mimokit.planning.frames import SampleSizes

@@ -15,13 +15,7 @@ from mimokit.architecture.tokens import (
     tokens_per_item,
 )
 from mimokit.config import MimoParallelismConfig, ModuleArchitecture
-from mimokit.engine.data.batch import (
-    ITEMS,
-    Batch,
-    encoder_tensors,
-    item_tokens,
-    rows_per_sample,
-)
+from mimokit.engine.data.batch import ITEMS, Batch, encoder_tensors, item_tokens, rows_per_sample
 from mimokit.engine.models.patches import cut_patches, merged_patches
 
 PIXELS = "pixel_values"

@@ -12,12 +12,7 @@ from torch.utils.data import Dataset
 
 from mimokit.architecture.tokens import AudioGeometry
 from mimokit.engine.data.iterators import place_of
-from mimokit.engine.data.multimodal import (
-    EncoderInputs,
-    MultimodalSample,
-    Presence,
-    drawn_grids,
-)
+from mimokit.engine.data.multimodal import EncoderInputs, MultimodalSample, Presence, drawn_grids
 from mimokit.planning.frames.work import SampleSizes
 from mimokit.units import counted
 

@@ -33,10 +33,7 @@ with quick_import():
     from megatron.core.packed_seq_params import PackedSeqParams
     from megatron.core.process_groups_config import ProcessGroupCollection
     from megatron.core.tensor_parallel.cross_entropy import VocabParallelCrossEntropy
-    from megatron.core.tensor_parallel.layers import (
-        ColumnParallelLinear,
-        RowParallelLinear,
-    )
+    from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear
     from megatron.core.tensor_parallel.utils import VocabUtility
     from megatron.core.transformer.attention import SelfAttention
     from megatron.core.transformer.enums import AttnMaskType
@@ -61,10 +58,7 @@ with quick_import():
         TransformerBlock,
         TransformerBlockSubmodules,
     )
-    from megatron.core.transformer.transformer_config import (
-        MLATransformerConfig,
-        TransformerConfig,
-    )
+    from megatron.core.transformer.transformer_config import MLATransformerConfig, TransformerConfig
     from megatron.core.transformer.transformer_layer import (
         TransformerLayer,
         get_transformer_layer_offset,
@@ -72,11 +66,7 @@ with quick_import():
     from megatron.core.transformer.utils import is_layer_window_attention
 
     from mimokit.engine.megatron.collectives import take_new_names
-    from mimokit.engine.megatron.experts import (
-        of_class,
-        submodules_of,
-        without_transformer_engine,
-    )
+    from mimokit.engine.megatron.experts import of_class, submodules_of, without_transformer_engine
     from mimokit.engine.megatron.fp8_linear import multiply_in_fp8
     from mimokit.engine.megatron.state import (
         ensure_memory_buffer,

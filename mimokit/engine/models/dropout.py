@@ -118,12 +118,7 @@ class AttentionDropout(torch.nn.Module):
 class BiasDropoutAdd:
     """Adds a bias, drops, and adds the residual; in place of Megatron's `get_bias_dropout_add`."""
 
-    def __init__(
-        self,
-        seed: str,
-        probability: float,
-        cut: SequenceCut,
-    ) -> None:
+    def __init__(self, seed: str, probability: float, cut: SequenceCut) -> None:
         self._site, self._cut = _Site(seed, probability), cut
 
     def __call__(self, training: bool, fused: bool) -> Callable[..., torch.Tensor]:

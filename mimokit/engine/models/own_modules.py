@@ -6,12 +6,7 @@ from typing import Any
 
 import torch
 
-from mimokit.architecture.tokens import (
-    RowGeometry,
-    TextGeometry,
-    audio_geometry,
-    image_geometry,
-)
+from mimokit.architecture.tokens import RowGeometry, TextGeometry, audio_geometry, image_geometry
 from mimokit.architecture.tokens import tokens_per_item as tokens_of_architecture
 from mimokit.config import ModuleArchitecture
 from mimokit.config.user_code import is_spec

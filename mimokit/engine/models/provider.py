@@ -170,10 +170,7 @@ class ModelProvider:
             set_shards(name, parameters, self.cuts[name], place)
 
     def _wrap(
-        self,
-        model: SeededMimoModel,
-        plan: LayoutPlan,
-        groups: Mapping[str, ProcessGroupCollection],
+        self, model: SeededMimoModel, plan: LayoutPlan, groups: Mapping[str, ProcessGroupCollection]
     ) -> None:
         for name, module in list(model.parts()):
             encoders = [
@@ -291,9 +288,7 @@ def _of_whole_sequences(config: MimoModelConfig) -> ModuleSpec:
 
 
 def _of_rank(
-    specs: Mapping[str, ModuleSpec],
-    plan: LayoutPlan,
-    groups: Mapping[str, ProcessGroupCollection],
+    specs: Mapping[str, ModuleSpec], plan: LayoutPlan, groups: Mapping[str, ProcessGroupCollection]
 ) -> dict[str, ModuleSpec]:
     return {
         name: _spec_of_rank(spec, groups[name], plan.executions[name])

@@ -52,10 +52,7 @@ class ShardedLayers:
     """
 
     def __init__(
-        self,
-        module: DistributedDataParallel,
-        parts: Sequence[ShardedPart],
-        weights: torch.dtype,
+        self, module: DistributedDataParallel, parts: Sequence[ShardedPart], weights: torch.dtype
     ) -> None:
         self._parameters: list[Any] = []
         self.gathered: set[int] = set()
@@ -187,9 +184,7 @@ def trained_layers(module: torch.nn.Module) -> list[TransformerLayer]:
 
 
 def _rows(
-    parameter: torch.Tensor,
-    group: dist.ProcessGroup,
-    module: weakref.ref[DistributedDataParallel],
+    parameter: torch.Tensor, group: dist.ProcessGroup, module: weakref.ref[DistributedDataParallel]
 ) -> RowShard:
     """Return the rows of this rank; `fully_shard` deals them out as `torch.chunk` does."""
     rows = len(parameter)

@@ -80,9 +80,7 @@ def set_shards(
 
 
 def set_own_shards(
-    parameters: Mapping[str, torch.nn.Parameter],
-    table: Mapping[str, TensorCut],
-    place: ShardPlace,
+    parameters: Mapping[str, torch.nn.Parameter], table: Mapping[str, TensorCut], place: ShardPlace
 ) -> None:
     """Give the parameters of a module that the user builds their rows where those fit, else marks.
 

@@ -4,25 +4,13 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from mimokit.engine.data.batch import (
-    ITEMS,
-    Batch,
-    encoder_tensors,
-    in_dtype,
-    rows_per_sample,
-)
+from mimokit.engine.data.batch import ITEMS, Batch, encoder_tensors, in_dtype, rows_per_sample
 from mimokit.engine.data.reconstruction import Reconstruction
 from mimokit.engine.models.encoder import Encoder, EncoderKind
-from mimokit.engine.models.patches import (
-    GRID,
-    ITEM_TOKENS,
-    rows_alone,
-)
+from mimokit.engine.models.patches import GRID, ITEM_TOKENS, rows_alone
 from mimokit.engine.models.projector import row_width
 from mimokit.engine.parallel.context import alike_on_contexts, for_all_ranks
-from mimokit.engine.parallel.loss import (
-    squared_errors,
-)
+from mimokit.engine.parallel.loss import squared_errors
 from mimokit.engine.pipeline.base_stage import (
     FurtherLoss,
     ModuleStage,

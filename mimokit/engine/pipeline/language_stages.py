@@ -19,17 +19,11 @@ from mimokit.engine.data.check import check_words
 from mimokit.engine.megatron import GPTModel, MimoModel
 from mimokit.engine.models.experts import shares_experts
 from mimokit.engine.models.language import run_language
-from mimokit.engine.models.patches import (
-    three_axis_positions,
-)
+from mimokit.engine.models.patches import three_axis_positions
 from mimokit.engine.models.token_prediction import predicts_further
 from mimokit.engine.models.transformer import causal_mask
 from mimokit.engine.parallel.context import SequenceCut, for_all_ranks
-from mimokit.engine.parallel.loss import (
-    loss_sum,
-    masked_loss_sum,
-    vocab_parallel_cross_entropy,
-)
+from mimokit.engine.parallel.loss import loss_sum, masked_loss_sum, vocab_parallel_cross_entropy
 from mimokit.engine.parallel.row import SampleRow
 from mimokit.engine.pipeline.base_stage import (
     FurtherLoss,

@@ -11,11 +11,7 @@ from mimokit.config import ModuleArchitecture
 from mimokit.engine.data import batch
 from mimokit.engine.device import rank_device
 from mimokit.engine.models.own_modules import blank_item
-from mimokit.engine.models.patches import (
-    GRID,
-    rows_alone,
-    token_grids,
-)
+from mimokit.engine.models.patches import GRID, rows_alone, token_grids
 from mimokit.engine.parallel.context import alike_on_contexts
 from mimokit.engine.pipeline.base_stage import (
     ModuleStage,

@@ -150,14 +150,7 @@ def prepare(
     if order is not None:
         model.number_samples(drawn_places(plan, config.data, data.train, seed, order))
     iterator = iterate_batches(
-        plan,
-        config.data,
-        rank,
-        data.train,
-        data.collate_fn,
-        seed,
-        order,
-        begun,
+        plan, config.data, rank, data.train, data.collate_fn, seed, order, begun
     )
     if saved is not None:
         checkpoints.check_same_data(saved, data_position(config, plan, data, rank))

@@ -17,22 +17,12 @@ from mimokit.engine.models.experts import replay_routing
 from mimokit.engine.models.routing import Routing
 from mimokit.engine.models.weights import named_parameters
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
-from mimokit.engine.parallel.main_weights import (
-    is_main_weight,
-    main_value,
-    whole_gradient,
-)
+from mimokit.engine.parallel.main_weights import is_main_weight, main_value, whole_gradient
 from mimokit.engine.parallel.marks import shard_of
 from mimokit.engine.replicas import Peers
 from mimokit.engine.steps import exhaust
 from mimokit.engine.training.loop import TrainingState, prepared, training_step
-from mimokit.engine.verify.steps import (
-    Noise,
-    OracleStep,
-    StepDifference,
-    StepRounding,
-    Tensors,
-)
+from mimokit.engine.verify.steps import Noise, OracleStep, StepDifference, StepRounding, Tensors
 from mimokit.planning.types import LayoutPlan
 
 # A tensor whose entries are all below this share of its module's largest entry is measured

@@ -97,18 +97,12 @@ def convert_to_hf(
 
 
 def write_hf(
-    weights: WeightDirectory,
-    tensors: TensorSource,
-    target: Path,
-    max_shard_size: int | None = None,
+    weights: WeightDirectory, tensors: TensorSource, target: Path, max_shard_size: int | None = None
 ) -> tuple[str, ...]:
     """Write a directory that Hugging Face reads; see `convert_to_hf`."""
     files = _files(weights, max_shard_size)
     total = bytes_of_data(_shapes(weights, weights.tensors))
-    with (
-        _new_directory(target, total) as folder,
-        shown("Converting", total=len(files)) as bar,
-    ):
+    with _new_directory(target, total) as folder, shown("Converting", total=len(files)) as bar:
         for number, (file, names) in enumerate(files.items()):
             bar.update(number, f"Writing {file}")
             _write_whole(folder / file, _shapes(weights, names), tensors)

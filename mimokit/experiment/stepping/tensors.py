@@ -150,10 +150,7 @@ class StepTensors:
 
 
 def _parts(
-    plan: LayoutPlan,
-    name: str,
-    ranks: Sequence[int],
-    answers: Sequence[tuple[TensorPicture, str]],
+    plan: LayoutPlan, name: str, ranks: Sequence[int], answers: Sequence[tuple[TensorPicture, str]]
 ) -> tuple[TensorPart, ...]:
     groups: dict[tuple[SampleRange | None, str], list[int]] = {}
     pictures = {}

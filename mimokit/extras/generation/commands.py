@@ -18,8 +18,7 @@ def check(
     dtype: shared.Dtype = None,
     batch: Annotated[int, typer.Option(help="Rows of tokens, or images.")] = 2,
     length: Annotated[
-        int | None,
-        typer.Option(help="Tokens of a row; by default 16, or all positions if fewer."),
+        int | None, typer.Option(help="Tokens of a row; by default 16, or all positions if fewer.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Of tokens or images.")] = 0,
     as_json: shared.Json = False,

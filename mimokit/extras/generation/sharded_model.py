@@ -12,12 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from mimokit.cluster import ClusterError, EngineCluster, RankError
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.extras.generation import on_ranks
-from mimokit.extras.generation.on_ranks import (
-    Generation,
-    ModelOnRanks,
-    RankTokens,
-    joined,
-)
+from mimokit.extras.generation.on_ranks import Generation, ModelOnRanks, RankTokens, joined
 from mimokit.extras.generation.prompts import PromptRules, check_whole
 from mimokit.planning.weights import language_planner, stored_weights
 from mimokit.units import counted

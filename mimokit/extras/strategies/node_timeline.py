@@ -13,11 +13,7 @@ from mimokit.units import counted
 
 MOST_CELLS = 3000
 """Of longer timelines the start is shown."""
-WORDS = {
-    "compute": "computing",
-    StepKind.EXCHANGE: "exchanging",
-    "wait": "waiting for others",
-}
+WORDS = {"compute": "computing", StepKind.EXCHANGE: "exchanging", "wait": "waiting for others"}
 COLORS = {
     "computing": _palette.STEP_COLORS["matrix"],
     "exchanging": _palette.PHASE_COLORS["communication"],

@@ -132,10 +132,7 @@ class Route:
 
 
 def route(
-    form: Form,
-    senders: Sequence[Replica],
-    receivers: Sequence[Replica],
-    bytes_per_sample: int,
+    form: Form, senders: Sequence[Replica], receivers: Sequence[Replica], bytes_per_sample: int
 ) -> Route | None:
     """Return the route of a form, or None if the samples cannot be cut for it."""
     ranks = len(receivers[0].ranks)

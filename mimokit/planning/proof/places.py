@@ -179,11 +179,7 @@ _EXPERT = (Axis.EXPERT_TENSOR,), (Axis.EXPERT,), (Axis.EXPERT_DATA,)
 
 
 def _group_faults(
-    name: str,
-    axes: tuple[Axis, ...],
-    members: np.ndarray,
-    ranks: ModuleRanks,
-    passes: np.ndarray,
+    name: str, axes: tuple[Axis, ...], members: np.ndarray, ranks: ModuleRanks, passes: np.ndarray
 ) -> Iterator[str]:
     what = f"the groups of module {name!r} over {' and '.join(map(str, axes))}"
     if not np.array_equal(np.sort(members.reshape(-1)), np.array(ranks.ranks)):

@@ -139,9 +139,7 @@ class _Builder:
         self.added.append((places, microbatches, kinds))
         return numbers
 
-    def arrays(
-        self,
-    ) -> tuple[Indices, Indices, Indices, NDArray[np.bool_], Indices]:
+    def arrays(self) -> tuple[Indices, Indices, Indices, NDArray[np.bool_], Indices]:
         places, microbatches, kinds = zip(*self.added, strict=True)
         return (
             np.concatenate(places),

@@ -50,11 +50,7 @@ def module_planner(
             )
             raise ConfigError([Problem("weights", "weights_prefix", prefix, sentence)])
     family = module_family(
-        weights.config,
-        names,
-        language=language,
-        network=network,
-        others=list(weights.tensors),
+        weights.config, names, language=language, network=network, others=list(weights.tensors)
     )
     if prefix is not None or weights.is_multimodal:
         weights = weights.limited_to(family.found.tensors)

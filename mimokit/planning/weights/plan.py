@@ -233,10 +233,7 @@ class WeightPlanner:
 
 
 def plan_weights(
-    source: Source,
-    tensor_parallel: int = 1,
-    pipeline_parallel: int = 1,
-    dtype: str | None = None,
+    source: Source, tensor_parallel: int = 1, pipeline_parallel: int = 1, dtype: str | None = None
 ) -> WeightPlan:
     """Return which bytes of which file every rank holds. No tensor is read.
 

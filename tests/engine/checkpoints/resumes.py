@@ -117,10 +117,7 @@ LOADING: dict[str, Patch] = {
     "the states began with a step": (seams.READ_INTO, _one_step_more),
     "main weights went through bf16": (seams.READ_INTO, _through_bf16),
     "states are those of another parameter": (seams.READ_INTO, _exchanged),
-    "the scaler is dropped": (
-        seams.GO_ON,
-        _without_scale,
-    ),
+    "the scaler is dropped": (seams.GO_ON, _without_scale),
     "the data start again": (seams.ITERATE_BATCHES, _from_the_start),
 }
 SAVING: Patch = (seams.BLOCKS_OF, _uncut)

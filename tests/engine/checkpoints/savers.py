@@ -39,10 +39,7 @@ def saver_of(folder: Path, begun: int = 0) -> Iterator[tuple[Saver, torch.Tensor
     weights = torch.zeros(SHAPE)
     name = f"weights/m/{dist.get_rank()}"
     held = [HeldTensor(name, SHAPE, (TensorBlock((0, 0), weights),), True)]
-    with (
-        mock.patch(seams.HELD_BY, return_value=held),
-        mock.patch(seams.RANDOM_OF, return_value={}),
-    ):
+    with mock.patch(seams.HELD_BY, return_value=held), mock.patch(seams.RANDOM_OF, return_value={}):
         data, model = DataPosition("", 1, 1, 1, 1), mock.Mock()
         yield Saver(digits_config(checkpoint=checkpoint), model, update, data, begun), weights
 

@@ -54,12 +54,7 @@ def test_uneven_rows_are_cut_at_sample_borders(cluster):
     plan = mimokit.plan(digits_config((2, 1), (1, 2), samples_per_microbatch=4))
     whole = [float(row) for row in range(10)]
     results = cluster.run(
-        _both_ways,
-        plan,
-        [whole] * 2,
-        [[1.0] * 3, [2.0] * 7],
-        [[1, 2, 3, 4]] * 2,
-        world_size=2,
+        _both_ways, plan, [whole] * 2, [[1.0] * 3, [2.0] * 7], [[1, 2, 3, 4]] * 2, world_size=2
     )
     assert results[0] == (whole[:3], [1.0] * 3 + [2.0] * 7)
     assert results[1] == (whole[3:], [1.0] * 3 + [2.0] * 7)
@@ -70,12 +65,7 @@ def test_differing_tensor_parallel_replicas_are_refused(cluster):
     plan = mimokit.plan(digits_config((2, 1), (1, 2), samples_per_microbatch=2))
     with pytest.raises(RankError, match="'images' differs between its tensor-parallel ranks") as e:
         cluster.run(
-            _both_ways,
-            plan,
-            [[1.0, 2.0], [10.0, 20.0]],
-            [[1.0], [1.0]],
-            [[1, 1]] * 2,
-            world_size=2,
+            _both_ways, plan, [[1.0, 2.0], [10.0, 20.0]], [[1.0], [1.0]], [[1, 1]] * 2, world_size=2
         )
     assert "rank 0 and rank 1 hold different values" in str(e.value)
 

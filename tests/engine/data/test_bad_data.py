@@ -136,10 +136,7 @@ def test_words_without_an_embedding():
     ("source", "told"),
     [
         (lambda config: None, "The data function gave a NoneType; it must give a TrainingData"),
-        (
-            _source(test=range(0)),
-            "test set has 0 samples; give it at least one, or give no test",
-        ),
+        (_source(test=range(0)), "test set has 0 samples; give it at least one, or give no test"),
     ],
 )
 def test_a_data_function_that_gives_something_else(source, told):

@@ -5,12 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mimokit.engine.data.batch import (
-    check_tokens,
-    rows_per_sample,
-    slice_modality,
-    slice_text,
-)
+from mimokit.engine.data.batch import check_tokens, rows_per_sample, slice_modality, slice_text
 
 
 def test_text_is_cut_along_samples():

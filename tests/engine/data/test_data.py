@@ -17,10 +17,7 @@ from mimokit.engine.data.digits import (
     chance_of_exact_match,
     load_scans,
 )
-from mimokit.engine.data.iterators import (
-    PlannedBatches,
-    PlannedIndex,
-)
+from mimokit.engine.data.iterators import PlannedBatches, PlannedIndex
 from mimokit.engine.data.sources import (
     DigitData,
     default_data,

@@ -19,14 +19,7 @@ from mimokit.engine.data.sources import (
     synthetic_data,
     why_no_multimodal_digits,
 )
-from mimokit.engine.data.speech import (
-    frames_of,
-    load_speech,
-    log_mel,
-    mel_filters,
-    padded,
-    speak,
-)
+from mimokit.engine.data.speech import frames_of, load_speech, log_mel, mel_filters, padded, speak
 from tests.layouts_multimodal import LANGUAGE, PRESENCE, SPECIAL_TOKENS, multimodal_config
 
 MIXED = {"clip": (1, 4), "dino": (4, 1), "audio": (2, 2), LANGUAGE: (2, 2)}

@@ -9,12 +9,7 @@ from tests import seams
 from tests.invariance import STEPS, oracle_of
 from tests.layouts_multimodal import LANGUAGE, multimodal_config
 from tests.planted import planted
-from tests.whole_runs import (
-    SHARED,
-    any_size_on_stages,
-    frames_by_fan_in,
-    samples_in_another_order,
-)
+from tests.whole_runs import SHARED, any_size_on_stages, frames_by_fan_in, samples_in_another_order
 
 
 def _backwards(original):

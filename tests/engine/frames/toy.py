@@ -87,11 +87,7 @@ def computed(case: Case, group: Any, dispatched: bool) -> dict[str, Any]:
     patches, grid = batch_of(case, rank)
     if dispatched:
         (given, sizes), context = input_dispatch(
-            patches,
-            grid,
-            group=group,
-            settings=case.settings,
-            trained=not case.frozen,
+            patches, grid, group=group, settings=case.settings, trained=not case.frozen
         )
         outputs = output_dispatch(context, encoder(given, sizes), SCALES)
         encoded = len(given)
@@ -178,10 +174,7 @@ def errors(cases: Sequence[Wrong]) -> list[str]:
         try:
             with torch.set_grad_enabled(not own.no_grad):
                 (given, sizes), context = input_dispatch(
-                    patches,
-                    grid,
-                    group=group,
-                    settings=own.settings or FrameSettings(MERGE),
+                    patches, grid, group=group, settings=own.settings or FrameSettings(MERGE)
                 )
                 outputs = ToyEncoder(own.rows_too_many)(given, sizes)
                 output_dispatch(context, outputs, SCALES)

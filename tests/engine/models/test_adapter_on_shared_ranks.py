@@ -6,10 +6,7 @@ from mimokit.experiment import verify
 from tests import seams
 from tests.experiment.own_forward_step import forward_step
 from tests.planted import planted
-from tests.whole_runs import (
-    adapted_on_shared_ranks,
-    adapter_of_replicas_without_items,
-)
+from tests.whole_runs import adapted_on_shared_ranks, adapter_of_replicas_without_items
 
 AROUND = adapted_on_shared_ranks((4, 1, 1), (1, 1, 4), (2, 2, 1))
 

@@ -11,11 +11,7 @@ from mimokit.config import ConfigError, ModuleArchitecture
 from mimokit.engine.data.reconstruction import Reconstruction
 from mimokit.engine.models.patches import cut_patches
 from mimokit.experiment import Evaluations, explain, train
-from tests.layouts_apart import (
-    apart_config,
-    apart_multimodal_config,
-    with_image_decoder,
-)
+from tests.layouts_apart import apart_config, apart_multimodal_config, with_image_decoder
 from tests.layouts_multimodal import LANGUAGE
 from tests.whole_runs import decoder_of_any_size
 

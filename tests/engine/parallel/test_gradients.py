@@ -9,11 +9,7 @@ import torch
 import mimokit
 from mimokit.config import RuntimeConfig
 from mimokit.engine.parallel.main_weights import main_value, main_weight
-from mimokit.engine.parallel.optimizer import (
-    MainGradAdamW,
-    learning_rate_scheduler,
-    on_main_grad,
-)
+from mimokit.engine.parallel.optimizer import MainGradAdamW, learning_rate_scheduler, on_main_grad
 from mimokit.engine.parallel.update import MainGradUpdate
 from mimokit.engine.part_times import UNTIMED
 from mimokit.extras.strategies.nodes.optim import OptimSpec

@@ -10,10 +10,7 @@ from hypothesis import strategies as st
 from mimokit.config import DataConfig
 from mimokit.experiment import Evaluations, train, verify
 from tests.layouts_multimodal import LANGUAGE
-from tests.whole_runs import (
-    in_rows,
-    learned_positions_on_contexts,
-)
+from tests.whole_runs import in_rows, learned_positions_on_contexts
 
 ONE = {"data_parallel": 1}
 

@@ -21,11 +21,7 @@ from tests.invariance import oracle_of
 from tests.layouts_experts import BALANCED, experts_config, frozen_experts_config
 from tests.layouts_multimodal import LANGUAGE
 from tests.planted import planted
-from tests.whole_runs import (
-    balanced_decoder_on_stages,
-    experts_of_encoders_on_stages,
-    in_precision,
-)
+from tests.whole_runs import balanced_decoder_on_stages, experts_of_encoders_on_stages, in_precision
 
 
 def test_a_replica_without_gradients_still_serves_the_others(cluster):

@@ -147,10 +147,7 @@ def test_rows_that_a_sketch_cannot_tell_apart_are_told_apart_by_the_next():
             recorder.tensor("images", operation, SeamPhase.FORWARD, tensor, places)
         return recorder.recording
 
-    reference, found = (
-        combined({0: recording(right)}),
-        combined({0: recording(wrong)}),
-    )
+    reference, found = (combined({0: recording(right)}), combined({0: recording(wrong)}))
     differing = [one.seam.operation for one in measured(reference, found, {}) if one.differs]
     assert first.operation not in differing, "its sketch is the same"
     assert differing[0] in operations[:3]

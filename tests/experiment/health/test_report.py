@@ -74,10 +74,7 @@ def test_a_shard_is_compared_with_its_copy_and_a_norm_with_all(plan: LayoutPlan)
         "iteration 3, which must be alike."
     )
     found = RunHealth.of(said(0, rank_1={NORM: 6, SHARD.format(1): 9}), plan)
-    assert [(one.ranks, len(one.names)) for one in found.differences] == [
-        ((0, 1), 1),
-        ((1, 3), 1),
-    ]
+    assert [(one.ranks, len(one.names)) for one in found.differences] == [((0, 1), 1), ((1, 3), 1)]
 
 
 def test_the_first_iteration_with_a_fault_counts_and_many_are_shortened(plan: LayoutPlan) -> None:
@@ -359,13 +356,7 @@ def _latent_experts() -> ExperimentConfig:
         (_latent_experts(), {0: 60 + 2 * 7, 1: 60 + 2 * 7}),
         (_around_stages(), {0: 45, 1: 45, 2: 51, 3: 51}),
     ],
-    ids=[
-        "homogeneous",
-        "pipeline",
-        "frozen slices",
-        "latent experts, recomputed",
-        "around stages",
-    ],
+    ids=["homogeneous", "pipeline", "frozen slices", "latent experts, recomputed", "around stages"],
 )
 def test_counted_collectives_are_those_planned(
     cluster: EngineCluster, config: ExperimentConfig, counted: dict[int, int]

@@ -245,9 +245,7 @@ def test_a_tampered_sweep_leads_nowhere_else(tmp_path: Path) -> None:
     assert [path.name for path in outside.iterdir()] == [RunFile.METRICS]
 
 
-def test_a_sweep_with_another_number_is_not_resumed_unless_somebody_says_so(
-    tmp_path: Path,
-) -> None:
+def test_a_sweep_with_another_number_is_not_resumed_unless_somebody_says_so(tmp_path: Path) -> None:
     prepared = prepare_sweep(
         choose(collect(digits_config((1, 2), (2, 1))), 2), results_dir=tmp_path
     )

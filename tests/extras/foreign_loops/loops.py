@@ -13,11 +13,7 @@ from zlib import crc32
 
 import torch
 import torch.distributed as dist
-from torch.distributed.tensor.parallel import (
-    ColwiseParallel,
-    RowwiseParallel,
-    parallelize_module,
-)
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.overrides import TorchFunctionMode
 
 import mimokit

@@ -102,10 +102,7 @@ def test_padding_is_never_drawn() -> None:
     ({"repetition_penalty": 0.0}, "repetition_penalty is 0.0"),
     ({"top_k": 5}, "top_k is 5, but without a temperature .* or leave top_k out"),
     ({"temperature": 0.0, "min_p": 0.1}, "min_p is 0.1, but without a temperature"),
-    (
-        {"vocab_size": 1_004},
-        "vocab_size is 1004, and there are 1,003 columns in each of 1 shard",
-    ),
+    ({"vocab_size": 1_004}, "vocab_size is 1004, and there are 1,003 columns in each of 1 shard"),
     ({"temperature": 1.0, "rows": [1]}, "rows names 1 row, and there are 48"),
     (
         {"repetition_penalty": 2.0, "token_ids": torch.full((48, 1), 1_003)},

@@ -42,21 +42,12 @@ def large_layouts(draw: Any) -> ExperimentConfig:
 
 
 ONE_REPLICA_OF_SIX = layout(
-    "colocated",
-    sizes(tp=6, cp=2, pp=2),
-    24,
-    4,
-    schedule="three_phase",
-    images=sizes(tp=4, dp=6),
+    "colocated", sizes(tp=6, cp=2, pp=2), 24, 4, schedule="three_phase", images=sizes(tp=4, dp=6)
 )
 
 
 SIX_STAGES = layout(
-    "colocated",
-    sizes(pp=6, dp=1),
-    4,
-    schedule="three_phase",
-    images=sizes(tp=3, dp=2),
+    "colocated", sizes(pp=6, dp=1), 4, schedule="three_phase", images=sizes(tp=3, dp=2)
 )
 
 

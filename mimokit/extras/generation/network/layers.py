@@ -98,10 +98,7 @@ class Layers:
         return max(1, self.net.kv_heads // size_of(self.group))
 
     def __call__(
-        self,
-        hidden: torch.Tensor,
-        tokens: Tokens,
-        cache: KeyValueCache | None,
+        self, hidden: torch.Tensor, tokens: Tokens, cache: KeyValueCache | None
     ) -> torch.Tensor:
         """Return [batch, tokens, hidden]. Collective."""
         for number in range(self.net.layers):

@@ -77,11 +77,7 @@ Rules = tuple[Rule, ...]
 
 
 def rules_of(
-    config: StrategyConfig,
-    shapes: Mapping[str, Shape],
-    nodes: int,
-    seed: int,
-    element_bytes: int,
+    config: StrategyConfig, shapes: Mapping[str, Shape], nodes: int, seed: int, element_bytes: int
 ) -> Rules:
     """Return the rules of a strategy, in their order within a step."""
     makers = _Makers(config, shapes, nodes, seed, element_bytes)

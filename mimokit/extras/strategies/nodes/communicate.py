@@ -238,10 +238,7 @@ def _sum_in_parts(flat: Tensor, group: Sequence[int], tag: int = 0) -> None:
 
 
 def low_bit_sum(
-    packed: Tensor,
-    group: Sequence[int],
-    entries: int,
-    add: Callable[[list[Tensor]], Tensor],
+    packed: Tensor, group: Sequence[int], entries: int, add: Callable[[list[Tensor]], Tensor]
 ) -> list[Tensor]:
     """Sum in low bits over a group: each member adds one part; return the bytes of all parts.
 

@@ -27,12 +27,7 @@ class DeMo(torch.optim.Optimizer):
     send marks, and the mean is that of the others.
     """
 
-    def __init__(
-        self,
-        parameters: list[nn.Parameter],
-        config: StrategyConfig,
-        nodes: int,
-    ) -> None:
+    def __init__(self, parameters: list[nn.Parameter], config: StrategyConfig, nodes: int) -> None:
         super().__init__([{"params": parameters}], {"lr": config.lr})
         self._config, self._nodes = config, nodes
 

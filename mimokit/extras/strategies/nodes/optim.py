@@ -59,10 +59,7 @@ class OptimSpec:
         return f"OptimSpec({', '.join(words)})"
 
 
-_CLASSES: dict[str, type[torch.optim.Optimizer]] = {
-    **OPTIMIZERS,
-    "muon": torch.optim.Muon,
-}
+_CLASSES: dict[str, type[torch.optim.Optimizer]] = {**OPTIMIZERS, "muon": torch.optim.Muon}
 
 
 def ensure_optim_spec(

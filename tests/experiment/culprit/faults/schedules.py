@@ -7,25 +7,12 @@ from mimokit.config import ExperimentConfig
 from mimokit.config.runtime import ZERO_BUBBLE
 from mimokit.planning.seams import SeamPhase
 from tests import seams
-from tests.experiment.culprit.faults.fault import (
-    FORWARD,
-    IMAGES,
-    LANGUAGE,
-    REDUCED,
-    Fault,
-)
+from tests.experiment.culprit.faults.fault import FORWARD, IMAGES, LANGUAGE, REDUCED, Fault
 from tests.experiment.culprit.faults.layouts import replicas, stages
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
 from tests.layouts_experts import experts_config
-from tests.whole_runs import (
-    IN_FULL,
-    OVERLAPPED,
-    SHARDED_STATES,
-    TWO_INSTANCES,
-    in_rows,
-    with_sizes,
-)
+from tests.whole_runs import IN_FULL, OVERLAPPED, SHARDED_STATES, TWO_INSTANCES, in_rows, with_sizes
 
 BOTH = IMAGES, LANGUAGE
 

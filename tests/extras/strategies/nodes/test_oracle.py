@@ -156,11 +156,7 @@ def one_step_late(original: Any) -> Any:
     ("target", "make", "name"),
     [
         (seams.OUTER_WEIGHTS, share_memory, "diloco"),
-        (
-            seams.MASK_INDICES,
-            mask_of_its_own,
-            "sparta, sequential",
-        ),
+        (seams.MASK_INDICES, mask_of_its_own, "sparta, sequential"),
         (seams.EXCHANGE_NUMBER, one_step_late, "diloco"),
     ],
     ids=["shared memory", "a mask per rank", "a step late"],

@@ -14,12 +14,7 @@ from mimokit.extras.strategies.exchanges import StrategyPlan
 from mimokit.step_kinds import StepKind
 from tests.evaluations import QUICK
 from tests.layouts import digits_config
-from tests.whole_runs import (
-    tied_alone,
-    tied_on_four_ranks,
-    whole_runs,
-    with_strategy,
-)
+from tests.whole_runs import tied_alone, tied_on_four_ranks, whole_runs, with_strategy
 
 
 def _counted() -> Any:
@@ -115,10 +110,7 @@ def _kinds(plan, config):
 
 @pytest.mark.parametrize(
     ("strategy", "after"),
-    [
-        ("simple_reduce", ["exchange", "optimizer"]),
-        ("fedavg", ["optimizer", "exchange"]),
-    ],
+    [("simple_reduce", ["exchange", "optimizer"]), ("fedavg", ["optimizer", "exchange"])],
 )
 def test_what_replicas_exchange_is_a_step_of_its_own(cluster, strategy, after):
     config = with_strategy(digits_config((1, 1), (1, 1)), name=strategy, replicas=2)
