@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mimokit.architecture.huggingface.functions import functions_of
+from mimokit.architecture import functions_of
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any
 from mimokit.planning.weights import CONFIG, placeholder, read_mapping, refused
 from mimokit.units import counted, shown

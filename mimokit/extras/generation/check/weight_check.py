@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mimokit.architecture.huggingface.functions import functions_of
+from mimokit.architecture import functions_of
 from mimokit.cluster import EngineCluster
 from mimokit.config import ExperimentConfig
 from mimokit.extras.generation.check.inputs import CheckInput, check_input, config_of_check
