@@ -117,15 +117,14 @@ class _Run:
     def _next(self, worker: int, has_room: bool) -> tuple[int, int] | None:
         """Return forward (0) or backward (1) and the stage of what a set of ranks computes next."""
         for way in (0, 1) if has_room else (1,):
-            begun = self.begun[way]
+            begun, count = self.begun[way], self.count
             left = [
                 (begun[stage] // each_round, place, stage)
                 for each_round, place, stage in self.turns[way][worker]
-                if begun[stage] < self.count
+                if begun[stage] < count
             ]
-            left.sort()
             # Forwards in Megatron's order, also where another one could begin already.
-            for _, _, stage in left if way else left[:1]:
+            for _, _, stage in sorted(left) if way else (min(left),) if left else ():
                 if self._is_ready(way, stage):
                     return way, stage
         return None
@@ -134,7 +133,10 @@ class _Run:
         number, done = self.begun[way][stage], self.done[way]
         if way and self.done[0][stage] <= number:
             return False
-        return all(done[other] > number for other in self.waits_for[way][stage])
+        for other in self.waits_for[way][stage]:
+            if done[other] <= number:
+                return False
+        return True
 
     def _begin(self, worker: int, way: int, stage: int, now: int) -> None:
         self.steps[worker].append((_PASSES[way], stage, self.begun[way][stage]))

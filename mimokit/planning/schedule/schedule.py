@@ -196,9 +196,9 @@ def _ordered(schedule: Schedule, worker: int) -> tuple[Step, ...]:
         for kind in (COMPUTATIONS if stage in split else COMPUTATIONS[:2])
         for m in range(count)
     }
-    times = Counter(computed)
-    if len(computed) == len(wanted) and times.keys() == wanted:
+    if len(computed) == len(wanted) and set(computed) == wanted:
         return steps
+    times = Counter(computed)
     strange = [step for step in times if step not in wanted]
     missing = [step for step in sorted(wanted) if times[step] != 1]
     kind, stage, microbatch = (strange or missing)[0]
