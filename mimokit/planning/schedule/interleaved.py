@@ -133,10 +133,7 @@ class _Run:
         number, done = self.begun[way][stage], self.done[way]
         if way and self.done[0][stage] <= number:
             return False
-        for other in self.waits_for[way][stage]:
-            if done[other] <= number:
-                return False
-        return True
+        return all(done[other] > number for other in self.waits_for[way][stage])
 
     def _begin(self, worker: int, way: int, stage: int, now: int) -> None:
         self.steps[worker].append((_PASSES[way], stage, self.begun[way][stage]))
