@@ -135,7 +135,7 @@ def test_a_batch_is_the_schedule_with_its_own_times() -> None:
     replicas = replicas_of(asked)
     loads = loads_of(asked.workload.mix, asked.model, asked.workload)
     work = work_of(asked, drawn_batches(loads, replicas, Policy(), 3, 0))
-    spans = passes_of(asked, work, costs, replicas.groups)
+    (spans,) = passes_of(asked, [work], costs, replicas.groups)
     timed = timed_pipeline(asked.layout, *costs, asked.workload, asked.system)
     stages = timed.schedule.graph.stages
     for batch in range(3):
@@ -164,7 +164,7 @@ def test_a_batch_is_the_schedule_with_its_own_times() -> None:
 def test_the_slowest_group_is_among_the_heaviest(
     preset: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of 16 replicas half decide within a hundredth; to look at one alone is noticed."""
+    """Of 16 replicas 4 decide within a hundredth; to look at one alone is noticed."""
     known = task(preset, TAIL, seq_length=LONG)
     modules = {
         name: replace(sizes, tensor=1, pipeline=2, data=16, micro_batch=1)
@@ -179,8 +179,9 @@ def test_the_slowest_group_is_among_the_heaviest(
         return predict_samples(asked, [Policy()], batches=32).policies[0].seconds
 
     every = steps(16)
-    assert steps(8) == pytest.approx(every, rel=1e-2)
-    assert not np.allclose(steps(1), every, rtol=1e-6)
+    assert steps(4) == pytest.approx(every, rel=1e-2)
+    assert np.median(steps(4)) == pytest.approx(np.median(every), rel=2e-3)
+    assert steps(1).min() < 0.99 * every[steps(1).argmin()] or (steps(1) < every).mean() > 0.5
 
 
 def test_packing_computes_the_tokens_there_are() -> None:

@@ -19,9 +19,15 @@ from mimokit.prediction.over_samples.loads import (
     check_divisible,
     drawn_batches,
 )
-from mimokit.prediction.over_samples.passes import BatchWork, passes_of, work_of
+from mimokit.prediction.over_samples.passes import passes_of, work_of
 from mimokit.prediction.over_samples.policy import POLICIES, Policy
-from mimokit.prediction.over_samples.result import HOURS, PolicyPrediction, SamplesPrediction
+from mimokit.prediction.over_samples.result import (
+    HOURS,
+    Floats,
+    PolicyPrediction,
+    SamplesPrediction,
+    lost_share,
+)
 from mimokit.prediction.prediction import costs_of, predict_task
 from mimokit.prediction.sample_loads import SampleLoads, check_row, loads_of, with_means
 from mimokit.prediction.step_time import Software
@@ -83,27 +89,28 @@ def predict_samples(
         raise error
     predicted = predict_task(task)
     costs = costs_of(task.model, task.layout, task.workload, task.system)
-    means = work_of(task, _means(task, replicas))
-    base = float(passes_of(task, means, costs, replicas.groups)[0])
-
-    def seconds(work: BatchWork) -> np.ndarray:
-        # What a step has beside its passes, and what the closed forms know better, stays.
-        return predicted.seconds + (passes_of(task, work, costs, replicas.groups) - base)
-
-    answers = []
+    works = [work_of(task, _means(task, replicas))]
     for policy in policies:
         check_row(policy.packing, loads, mix)
         chosen = loads if policy.text_only else _with_more(loads, mix)
         drawn = drawn_batches(chosen, replicas, policy, batches, seed)
-        work, even = work_of(task, drawn), work_of(task, drawn.evened())
-        known = PolicyPrediction(policy, seconds(work), seconds(even), work.per_replica(), None)
-        price = task.price_per_gpu_hour
-        if price is not None:
-            dollars = known.lost * price * task.layout.gpus * HOURS
-            known = replace(known, dollars_per_day=dollars)
-        answers.append(known)
+        works += [work_of(task, drawn), work_of(task, drawn.evened())]
+    (mean,), *passes = passes_of(task, works, costs, replicas.groups)
+    # What a step has beside its passes, and what the closed forms know better, stays.
+    seconds = [predicted.seconds + each - mean for each in passes]
+    answers = [
+        PolicyPrediction(policy, known, even, work.per_replica(), _dollars(task, known, even))
+        for policy, known, even, work in zip(
+            policies, seconds[::2], seconds[1::2], works[1::2], strict=True
+        )
+    ]
     samples = replicas.samples * replicas.micro_batches
     return SamplesPrediction(task.layout, predicted.seconds, samples, mix.source, tuple(answers))
+
+
+def _dollars(task: PredictionTask, seconds: Floats, even: Floats) -> float | None:
+    price = task.price_per_gpu_hour
+    return None if price is None else lost_share(seconds, even) * price * task.layout.gpus * HOURS
 
 
 def policy_of_config(config: ExperimentConfig) -> Policy:

@@ -18,6 +18,11 @@ Floats = NDArray[np.float64]
 HOURS = 24
 
 
+def lost_share(seconds: Floats, even: Floats) -> float:
+    """Return the share of the mean step that is lost to uneven work."""
+    return max(0.0, 1 - float(even.mean()) / float(seconds.mean()))
+
+
 @dataclass(frozen=True)
 class PolicyPrediction:
     """The steps of drawn global batches under one policy.
@@ -53,7 +58,7 @@ class PolicyPrediction:
     @property
     def lost(self) -> float:
         """The share of the mean step that is lost to stragglers."""
-        return max(0.0, 1 - float(self.even.mean()) / self.mean)
+        return lost_share(self.seconds, self.even)
 
     @property
     def work(self) -> dict[str, Floats]:
