@@ -48,6 +48,7 @@ TITLES = {
     "culprit": "Planted faults",
     "sixteen_ranks": "Layout invariance on 16 ranks",
     "prediction_here": "Prediction on this machine",
+    "over_samples": "Steps over samples on this machine",
     "load_runs": "Loading runs",
     "runs_view": "Runs to explore",
     "checkpoints": "Checkpoints",

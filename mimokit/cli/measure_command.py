@@ -30,6 +30,7 @@ def measure(
     """Measure what samples are made of: text, images, frames, seconds, and their tails."""
     from mimokit.experiment.measuring import measure as measured
     from mimokit.workload.files import write_mix
+    from mimokit.workload.presets import PUBLISHED
 
     with failures():
         mix = measured(source, samples)
@@ -45,7 +46,8 @@ def measure(
         ]
         heading = f"{mix.source}: {mix.rows:,} samples"
         together = [f"{first} and {second}: r = {r:.2f}" for first, second, r in mix.correlations()]
-        console().print(Section(heading, tuple(rows[0]), cells, together))
+        said = [] if source not in PUBLISHED else list(PUBLISHED[source].sentences())
+        console().print(Section(heading, tuple(rows[0]), cells, [*together, *said]))
     if output is not None:
         from mimokit.charts import sample_histograms
 

@@ -52,6 +52,9 @@ class SearchOverSamples(Report):
     task: SearchTask
     finalists: tuple[LayoutOverSamples, ...]
 
+    def __repr__(self) -> str:
+        return f"SearchOverSamples({self.best.samples.layout}, {self.best.chosen.policy})"
+
     @property
     def best(self) -> LayoutOverSamples:
         """The best layout and policy."""

@@ -44,6 +44,10 @@ class PublishedMix:
     columns: Mapping[str, Drawn]
     rates: Mapping[str, tuple[str, float]]
 
+    def sentences(self) -> tuple[str, str]:
+        """Return where its numbers come from, and what is supposed."""
+        return f"Source: {self.source}.", f"Supposed: {self.supposed}."
+
 
 PUBLISHED = {
     "image_captions": PublishedMix(

@@ -20,6 +20,8 @@ def test_a_mix_is_measured_drawn_and_written(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert "videos: 10,000 samples" in done.stdout
     assert "vision.frames and vision.seconds: r = 1.00" in done.stdout
+    assert "Source: Panda-70M, Chen et al. 2024 (arXiv 2402.19479)" in done.stdout
+    assert "Supposed: 1 frame a second" in done.stdout
     assert "vegaEmbed" in (tmp_path / "mix.html").read_text(encoding="utf-8")
     again = json.loads(call("measure", tmp_path / "mix.parquet", "--json").stdout)
     first = json.loads(call("measure", "videos", "--json").stdout)

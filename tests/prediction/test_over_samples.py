@@ -103,7 +103,8 @@ def test_one_long_sample_makes_its_rank_and_the_step_slow() -> None:
 @pytest.mark.parametrize("preset", PRESETS)
 def test_what_balances_is_never_slower_and_no_image_is_lost(preset: str) -> None:
     asked = task(preset, TAIL, seq_length=LONG)
-    drawn, ordered, shared, _ = predict_samples(asked, POLICIES, batches=24).policies
+    drawn, ordered, shared, _, without = predict_samples(asked, batches=24).policies
+    assert without.policy == Policy(text_only=False)
     for policy in (ordered, shared):
         assert policy.lost_by_module["images"] <= drawn.lost_by_module["images"] + 1e-12
         assert policy.mean <= drawn.mean * (1 + 1e-3)

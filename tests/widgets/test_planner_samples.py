@@ -39,7 +39,7 @@ def test_the_tab_shows_the_samples_of_the_config(tmp_path: Path) -> None:
     assert [column["name"] for column in shown["columns"]] == ["text", "images.items"]
     assert sum(bar["share"] for bar in shown["columns"][0]["bars"]) == pytest.approx(1)
     assert [row[0] for row in shown["rows"]] == [
-        "as drawn", "balanced order", "balanced frames", "packed"
+        "as drawn", "balanced order", "balanced frames", "packed", "without text-only samples"
     ]  # fmt: skip
     assert shown["source"] in shown["sources"]
 

@@ -44,7 +44,7 @@ def predict_over_samples(
     workload: Workload | None = None,
     hardware: HardwareSource | None = None,
     *,
-    policies: Sequence[Policy] = POLICIES,
+    policies: Sequence[Policy] | None = None,
     batches: int = BATCHES,
     seed: int = 0,
     gpu: HardwareSource | None = None,
@@ -57,7 +57,8 @@ def predict_over_samples(
     Arguments are those of `predict`; the experiment has `data.workload`, or the workload a `mix`.
 
     Args:
-        policies: what is done with the samples before ranks compute them.
+        policies: what is done with the samples before ranks compute them. None: `POLICIES`, and
+            without text-only samples, where there are some.
         batches: drawn for each policy, the same for all layouts of equal global batches.
 
     Raises:
@@ -78,7 +79,7 @@ def predict_over_samples(
 
 def predict_samples(
     task: PredictionTask,
-    policies: Sequence[Policy] = POLICIES,
+    policies: Sequence[Policy] | None = None,
     batches: int = BATCHES,
     seed: int = 0,
 ) -> SamplesPrediction:
@@ -90,6 +91,9 @@ def predict_samples(
     predicted = predict_task(task)
     costs = costs_of(task.model, task.layout, task.workload, task.system)
     works = [work_of(task, _means(task, replicas))]
+    if policies is None:
+        further = loads.text_only.any() and not loads.text_only.all()
+        policies = (*POLICIES, *([Policy(text_only=False)] if further else []))
     for policy in policies:
         check_row(policy.packing, loads, mix)
         chosen = loads if policy.text_only else _with_more(loads, mix)

@@ -164,7 +164,7 @@ def _steps(
     if question.bar is None:
         return shown
     batch = _batch_of(task, question.bar, mix)
-    drawn, _, shared, _ = predicted.policies
+    drawn, _, shared, *_ = predicted.policies
     return shown | {
         "batch": (
             f"The batch with most of such samples takes {seconds_text(drawn.seconds[batch])}; "
