@@ -10,6 +10,7 @@ out, and so are balanced order and balanced frames.
 from __future__ import annotations
 
 import itertools
+import statistics
 import sys
 import time
 from collections.abc import Iterator
@@ -28,6 +29,8 @@ from mimokit.prediction.over_samples import POLICIES, Policy, predict_samples
 from mimokit.prediction.task import PredictionTask, task_of
 
 RANKS, STEPS, WARMUP = 4, 24, 2
+PRODUCTS, PROBE = 40, 0.03
+"""Products before each step, and the CPU seconds that they count for."""
 MACHINE = Path("this-machine.json")
 TARGET = 15.0
 """Percent of p50 and p95."""
@@ -106,17 +109,32 @@ def config_of(mode: str, policy: Policy) -> ExperimentConfig:
 
 
 def rank_seconds(plan: Any, config: ExperimentConfig, source: DrawnDigits) -> list[float]:
-    """Return the CPU seconds of this rank in each step."""
+    """Return the CPU seconds of this rank in each step, in those of a core that shares nothing.
+
+    Products of a fixed size before each step say how slow the core is at the time.
+    """
+    import torch
+
     from mimokit.engine.steps import exhaust
     from mimokit.engine.training.loop import prepared, training_step
 
-    seconds = []
+    left, right = torch.ones(64, 384), torch.ones(384, 1536)
+
+    def probed() -> float:
+        begin = time.process_time()
+        for _ in range(PRODUCTS):
+            torch.relu(left @ right)
+        return time.process_time() - begin
+
+    seconds, probes = [], []
     with prepared(plan, config, source) as state:
         for _ in range(WARMUP + STEPS):
+            probes.append(probed())
             begin = time.process_time()
             exhaust(training_step(state))
             seconds.append(time.process_time() - begin)
-    return seconds[WARMUP:]
+    slow = statistics.median(probes) / PROBE
+    return [each / slow for each in seconds[WARMUP:]]
 
 
 def terms(task: PredictionTask, policy: Policy) -> np.ndarray:

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,13 @@ def read_mix(
         raise refused(name, f"it is neither a {', '.join(SUFFIXES)} file nor one of {known}")
     if not path.is_file():
         raise refused(name, "there is no such file; write it with mimokit measure")
+    return _read(path, samples, seed, path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=8)
+def _read(path: Path, samples: int, seed: int, changed: int) -> SampleMix:
+    """Return the mix of a file; a planner predicts it many times until the file changes."""
+    name = str(path)
     kept, reservoir = _totals_of(path), Reservoir(name, samples, np.random.default_rng(seed))
     with shown(f"Reading {path.name}", total=path.stat().st_size) as bar:
         for piece in _pieces(path, name, bar):
