@@ -1,9 +1,14 @@
-"""Every sentence of README.md and docs/limits.md is proved by tests, or claims nothing."""
+"""Every sentence of README.md and docs/limits.md is proved by tests, or claims nothing.
 
+What is refused has tests, too, and those that SECURITY.md names are there.
+"""
+
+import re
 from pathlib import Path
 
 import pytest
 
+from tests.claims.bad_input import REFUSED
 from tests.claims.sentences import NO_CLAIM, PROVED, known_by, sentences
 
 ROOT = Path(__file__).parents[1]
@@ -20,10 +25,21 @@ def test_no_beginning_is_left_of_a_sentence_that_went() -> None:
     assert {*PROVED, *NO_CLAIM} == {one for said in SAID for one in known_by(said)}
 
 
-@pytest.mark.parametrize("name", sorted({name for names in PROVED.values() for name in names}))
+NAMED = sorted({name for each in (PROVED, REFUSED) for names in each.values() for name in names})
+
+
+@pytest.mark.parametrize("name", NAMED)
 def test_what_proves_a_sentence_is_there(name: str) -> None:
     file, _, test = name.partition("::")
     assert f"\ndef {test}(" in (ROOT / file).read_text(encoding="utf-8")
+
+
+def test_what_security_names_is_there() -> None:
+    said = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(tests/[^`]+)`", said)
+    assert len(named) > 20
+    assert not [one for one in named if not (ROOT / one).exists()]
+    assert "Report a vulnerability" in said
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The planner at work, without a browser."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -175,10 +176,12 @@ def test_a_foreign_file_is_replaced_only_when_asked(tmp_path: Path) -> None:
     assert driver.session.notice == f"Written to {path}."
 
 
-def test_a_folder_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["absent/mine.yaml", "\x00.yaml", "\ud800.yaml", "x" * 300])
+def test_a_file_that_cannot_be_written_is_a_sentence(tmp_path: Path, name: str) -> None:
     driver = Driver()
-    driver.send("save", path=str(tmp_path / "absent" / "mine.yaml"))
-    assert "could not be written" in driver.session.notice
+    driver.send("save", path=f"{tmp_path}/{name}")
+    assert re.search("could not be written|No file can have the name", driver.session.notice)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_refused_layout_is_not_saved_and_not_copied(tmp_path: Path) -> None:

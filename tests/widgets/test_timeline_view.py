@@ -105,6 +105,7 @@ def test_schedules_follow_their_sliders() -> None:
     assert "idles most idles 27.3%; at most 8 micro-batches in flight" in said["GPipe"]
     assert "at most 4 micro-batches in flight" in said["1F1B"]
     assert "idles most idles 15.8%" in said["interleaved"]
+    view.set_state({"encoder_stages": False})  # as a page may
     view._on_message(view, {"name": "microbatches", "value": 6}, [])
     shown = {each["name"]: each for each in view._schedules}
     assert "idles most idles 26.5%" in shown["interleaved"]["said"]

@@ -133,7 +133,8 @@ class ScheduleView(PersistentWidget):
         self._draw()
 
     def _draw(self, _: object = None) -> None:
-        self._schedules = compared(self.stages, self.microbatches, self.encoder_stages, self.chunks)
+        asked = self.stages, self.microbatches, self.encoder_stages, self.chunks
+        self._schedules = compared(*map(int, asked))  # True is an Int of traitlets
         self._saved.follow()
 
     def _on_message(self, _: Any, content: Mapping[str, Any], __: Any) -> None:

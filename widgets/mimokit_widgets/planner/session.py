@@ -176,10 +176,13 @@ class Session:
             self.say(self.in_the_way())
             return None
         path = Path(file)
-        if path.exists() and not path.is_file():
-            self.say(f"{path} is a folder, a pipe or a device; nothing was written.")
+        there = os.path.lexists(path)
+        if there and not os.path.isfile(path):
+            self.say(
+                f"{path} is a folder, a pipe, a device or a link to nothing; nothing was written."
+            )
             return None
-        if path.exists() and path.resolve() not in self._written and not replace:
+        if there and path.resolve() not in self._written and not replace:
             self.say(f"There is a file {path} already; nothing was written.")
             self.again = {"type": "save", "path": str(path), "replace": True}
             return None
