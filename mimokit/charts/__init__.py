@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mimokit.charts._heat_maps import stragglers as stragglers
     from mimokit.charts._memory import memory_bars as memory_bars
     from mimokit.charts._memory import rank_memory as rank_memory
+    from mimokit.charts._mode_map import mode_map as mode_map
     from mimokit.charts._phases import phases as phases
     from mimokit.charts._phases import step_parts as step_parts
     from mimokit.charts._proof import proof as proof

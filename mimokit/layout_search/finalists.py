@@ -1,6 +1,5 @@
 """Simulate the layouts that the closed forms put first."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,12 +24,11 @@ class Finalists:
     """Layouts that were simulated.
 
     Attributes:
-        finalists: those that the closed forms put first, and the best of every mode.
+        finalists: those that the closed forms put first, overall and in every mode.
         pareto: the front of step time, memory and GPUs, fewest GPUs first.
     """
 
     finalists: tuple[Prediction, ...]
-    per_mode: Mapping[str, tuple[Prediction, ...]]
     pareto: tuple[Prediction, ...]
 
 
@@ -38,23 +36,18 @@ def choose_finalists(scan: Scan, count: int) -> Finalists:
     """Return predictions of the best layouts and of the Pareto front."""
     remembered = scan.kept
     order = np.lexsort((remembered.gpus, remembered.memory, remembered.score))
-    per_mode = {
-        mode: _distinct(scan, remembered, order[remembered.mode[order] == number], PER_MODE)
-        for number, mode in enumerate(MODES)
-    }
     first = _distinct(scan, remembered, order, count)
+    for number in range(len(MODES)):
+        of_mode = order[remembered.mode[order] == number]
+        first += [row for row in _distinct(scan, remembered, of_mode, PER_MODE) if row not in first]
     edge = spread(
         tuple(int(r) for r in front(remembered.gpus, remembered.seconds, remembered.memory)),
         PARETO_POINTS,
     )
-    first += [row for rows in per_mode.values() for row in rows if row not in first]
     rows = dict.fromkeys([*first, *edge])
     predictions = {row: scan.task.predict(layout_of(scan, remembered, row)) for row in rows}
     return Finalists(
         finalists=tuple(predictions[row] for row in first),
-        per_mode={
-            mode: tuple(predictions[row] for row in rows) for mode, rows in per_mode.items() if rows
-        },
         pareto=_front([predictions[row] for row in rows]),
     )
 

@@ -14,6 +14,7 @@ from mimokit.layout_search.combinations import parts_of
 from mimokit.layout_search.constraints import (
     EVERY_MODULE,
     LANGUAGE,
+    MODES,
     Constraints,
     Objective,
     check_objective,
@@ -116,12 +117,14 @@ def search(
     dropped = all_dropped(scan)
     if not scan.fitting:
         raise nothing_fits(scan, dropped, complete)
-    best = choose_finalists(scan, finalists)
+    chosen = choose_finalists(scan, finalists)
+    ordered = _sorted(task, chosen.finalists)
+    best_of = {each.layout.mode: each for each in reversed(ordered)}
     return SearchResult(
         task=task,
-        finalists=_sorted(task, best.finalists),
-        per_mode={mode: _sorted(task, layouts)[0] for mode, layouts in best.per_mode.items()},
-        pareto=best.pareto,
+        finalists=ordered,
+        per_mode={mode: best_of[mode] for mode in MODES if mode in best_of},
+        pareto=chosen.pareto,
         dropped=dict(dropped.most_common()),
         evaluated=scan.evaluated,
         fitting=scan.fitting,

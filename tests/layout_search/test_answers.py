@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from mimokit import load_preset
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import ConfigError
 from mimokit.interop.experiment import config_of_layout
@@ -396,3 +397,20 @@ def test_encoders_compute_for_as_many_micro_batches_at_once_as_fit() -> None:
     config = config_of_layout(each[1].layout, task.workload, model=task.model)
     assert config.runtime.encoder_microbatches == 16
     assert predict(config).seconds == each[1].seconds
+
+
+def test_the_best_of_a_mode_is_the_fastest_that_was_simulated() -> None:
+    """Here the closed forms put a heterogeneous layout first that is 1 % slower when simulated."""
+    config = load_preset("video_77b_heterogeneous")
+    images, words = map(config.model.get_architecture, ("images", "language_module"))
+    images.num_layers, images.hidden_size, images.num_attention_heads = 45, 3200, 25
+    images.ffn_hidden_size = 12800
+    words.gated_linear_unit = words.add_bias_linear = words.normalization = None
+    words.seq_length = config.data.seq_length = 5120
+    words.vocab_size = config.data.vocab_size = 32000
+    config.data.image_seq_length = 1024
+    found = search(config, gpus=80, gpu="h100", finalists=8)
+    assert set(found.per_mode) == {each.layout.mode for each in found.finalists}
+    for mode, best in found.per_mode.items():
+        of_mode = [each.seconds for each in found.finalists if each.layout.mode == mode]
+        assert best.seconds == min(of_mode)

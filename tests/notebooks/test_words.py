@@ -2,7 +2,6 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
 import nbformat
 import pytest
@@ -11,6 +10,7 @@ import mimokit
 from mimokit.architecture import model_of_config
 from mimokit.engine.strategies import STRATEGIES
 from mimokit.experiment.verification import STEPS
+from mimokit.prediction.band import CLEAR, TIE
 from mimokit_widgets.planner.screen import TABS
 
 ROOT = Path(__file__).parents[2]
@@ -43,27 +43,40 @@ def test_tabs_are_called_what_the_planner_calls_them(file: Path) -> None:
     assert set(re.findall(r"\btab \*([^*]+)\*", text(file.name))) <= set(TABS.values())
 
 
-def test_the_text_about_64_gpus() -> None:
+@pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.name)
+def test_each_ends_with_a_link_to_the_next(file: Path) -> None:
+    last = cells(file.name, "markdown")[-1]
+    numbered = [each.name for each in NOTEBOOKS if each.name[0].isdigit()]
+    if not file.name[0].isdigit():
+        assert all(f"]({name})" in last for name in numbered)
+        return
+    links = re.findall(r"\]\((\w+\.ipynb)\)", last)
+    following = numbered[numbered.index(file.name) + 1 :]
+    assert links == (following[:1] or ["start.ipynb"])
+
+
+def test_the_text_about_80_gpus() -> None:
     said = text("00_plan_a_layout.ipynb")
-    (cell,) = [
-        code for code in cells("00_plan_a_layout.ipynb", "code") if "def with_images" in code
-    ]
-    names: dict[str, Any] = {"mimokit": mimokit}
-    exec(cell.partition("homogeneous = ")[0], names)
-    first = names["with_images"](4)
-    assert (mimokit.plan(first).world_size, first.data.seq_length) == (64, 8192)
-    assert "tensor parallel 2, 32 replicas" in said
-    whole = {"tensor_parallel": 1, "data_parallel": 64}
-    alone = first.with_layout("homogeneous", images=whole, language_module=whole)
-    alone.data.base_batch_size = 1
-    assert not mimokit.predict(alone, gpu="h100").fits
-    assert "Whole on one GPU the language model would not fit" in said
-    colocated = mimokit.plan(first.with_layout("colocated", images={"tensor_parallel": 1}))
-    images = colocated.modules["images"]
-    assert f"(TP {images.tensor_parallel}, DP {images.data_parallel})" in said
-    assert (colocated.bridges[0].direction, colocated.bridges[0].ratio) == ("fan_in", 2)
-    parameters = model_of_config(first.model).language.parameters
-    assert f"{parameters / 1e9:.1f} billion parameters" in said
+    code = "\n".join(cells("00_plan_a_layout.ipynb", "code"))
+    config = mimokit.load_preset("video_77b_heterogeneous")
+    model = model_of_config(config.model)
+    encoder, language = model.branches[0].encoder.parameters, model.language.parameters
+    assert f"An encoder of {encoder / 1e9:.1f} billion parameters" in said
+    assert f"a language model of {language / 1e9:.1f} billion" in said
+    frames = config.data.image_seq_length // 256
+    assert f"a video of {frames} frames" in said
+    words = config.data.seq_length - config.data.image_seq_length
+    assert f"{words:,} tokens of text" in said
+    assert f"TEXT, PER_IMAGE = {words}, 256" in code
+    assert "(1, 4, 16, 64)" in code  # "samples with one image to 64"
+    plan = mimokit.plan(config)
+    images, words_ranks = plan.modules["images"], plan.modules[LANGUAGE]
+    assert f"has {images.size} GPUs to itself, and the language model has the other" in said
+    assert (plan.world_size, words_ranks.size) == (80, 64)
+    small = model_of_config(mimokit.load_preset("llava_7b_homogeneous").model)
+    assert f"an encoder of {small.branches[0].encoder.parameters / 1e9:.1f} billion" in said
+    assert f"up to {TIE:.0%} is a tie".replace("%", " %") in said.lower()
+    assert f"predicted 3 to {CLEAR:.0%} apart".replace("%", " %") in said
 
 
 def test_the_text_about_the_first_layout() -> None:

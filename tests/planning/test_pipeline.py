@@ -216,7 +216,7 @@ def test_the_text() -> None:
     assert "Pipeline: 1F1B over 4 stages, 8 micro-batches, makespan 33" in text
     assert "0123······0◂41◂52◂63◂74◂·5◂·6◂·7◂" in text
     assert "27.3%" in text
-    assert "One rank of a replica receives, and broadcasts" in text
+    assert "Cheapest route: one rank of a replica receives and broadcasts, " in text
 
 
 def test_the_notebook_picture() -> None:

@@ -86,8 +86,8 @@ def test_what_is_unknown_widens_the_band_and_says_so() -> None:
     wide, narrow = ((one.high - one.low) / one.seconds for one in (unknown, known))
     assert wide == pytest.approx(UNKNOWN_RECIPE * narrow)
     assert unknown.supposed == (
-        "The recipe says nothing of dispatcher and graphs (runtime.recipe); supposed are the "
-        "defaults 'blackwell': dispatcher hybridep, graphs part+attention.",
+        "Assumed, since runtime.recipe does not say: dispatcher hybridep, CUDA graphs "
+        "part+attention.",
     )
     assert known.supposed == ()
     assert unknown.to_json()["supposed"] == list(unknown.supposed)

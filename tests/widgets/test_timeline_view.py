@@ -109,7 +109,7 @@ def test_schedules_follow_their_sliders() -> None:
     view._on_message(view, {"name": "microbatches", "value": 6}, [])
     shown = {each["name"]: each for each in view._schedules}
     assert "idles most idles 26.5%" in shown["interleaved"]["said"]
-    assert shown["ZB-H1"]["timeline"]["keys"][-1]["name"] == "language model weight-gradient"
+    assert shown["ZB-H1"]["timeline"]["keys"][-1]["name"] == "language_module weight-gradient"
     view._on_message(view, {"name": "chunks", "value": 1}, [])
     assert "take 2 chunks or more" in view._schedules[-1]["said"]
     view._on_message(view, {"name": "chunks", "value": 2}, [])

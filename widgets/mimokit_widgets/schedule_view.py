@@ -23,7 +23,8 @@ from mimokit_widgets._widget import PersistentWidget, alive
 from mimokit_widgets.modules import joined_modules, joined_styles
 from mimokit_widgets.timeline_view import STYLES
 
-ENCODER, LANGUAGE = "encoder", "language model"
+ENCODER, LANGUAGE = "images", "language_module"
+"""Called as in the shipped configs, so that they have the same colours."""
 ORDERS: Mapping[str, Order] = {
     "GPipe": gpipe,
     "1F1B": one_forward_one_backward,

@@ -208,19 +208,13 @@ def _route(
     best = min(worth_it, key=_cost)
     chosen = route(best.form, senders, receivers, bytes_per_sample)
     assert chosen is not None, "the first instance could be cut for this form"
-    others = [
-        f"{FORM_WORDS[other.form]}: {_compared(other, best, times, bytes_per_sample)}"
-        for other in possible
-        if other is not best
-    ]
-    how = f"{FORM_WORDS[best.form][0].upper()}{FORM_WORDS[best.form][1:]}"
-    reason = "; ".join([f"{how}: {_moved(best, times)}, which is least", *others])
-    return replace(chosen, reason=f"{reason}.")
+    moved = bytes_text(best.bytes_between * times)
+    return replace(chosen, reason=f"Cheapest route: {FORM_WORDS[best.form]}, {moved}.")
 
 
 FORM_WORDS: Mapping[Form, str] = {
-    "leader": "one rank of a replica receives, and broadcasts",
-    "shards": "each rank of a replica receives a part, and they gather",
+    "leader": "one rank of a replica receives and broadcasts",
+    "shards": "each rank of a replica receives a part and they gather",
     "copies": "each rank of a replica receives everything",
 }
 """What is said of a form of a route."""
@@ -229,15 +223,6 @@ FORM_WORDS: Mapping[Form, str] = {
 def _share_ranks(senders: Sequence[Replica], receivers: Sequence[Replica]) -> bool:
     sending = {rank for replica in senders for rank in replica.ranks}
     return any(not sending.isdisjoint(replica.ranks) for replica in receivers)
-
-
-def _compared(other: Route, best: Route, times: int, bytes_per_sample: int) -> str:
-    if _tiny(other, bytes_per_sample):
-        return (
-            f"pieces of {bytes_text(_piece(other, bytes_per_sample))} are too small for separate "
-            "messages"
-        )
-    return "the same" if _cost(other) == _cost(best) else _moved(other, times)
 
 
 def _tiny(candidate: Route, bytes_per_sample: int) -> bool:
@@ -253,11 +238,3 @@ def _piece(shards: Route, bytes_per_sample: int) -> int:
 
 def _cost(candidate: Route) -> tuple[int, int, int]:
     return candidate.bytes_between, candidate.bytes_busiest, candidate.messages
-
-
-def _moved(candidate: Route, times: int) -> str:
-    count = counted(candidate.messages * times, "message")
-    return (
-        f"{bytes_text(candidate.bytes_between * times)} in {count}, "
-        f"{bytes_text(candidate.bytes_busiest)} through the busiest rank"
-    )
