@@ -84,9 +84,11 @@ $(DOCS_READY): $(READY) constraints/docs.txt
 build/tutorials/%.ipynb: notebooks/%.ipynb | $(READY)
 	$(BIN)/python -m mimokit_widgets.notebooks.execute $< --output $(@D)
 
-# The moving picture of the planner, which is committed.
+# The moving pictures of the planner and the stepper, which are committed.
 movie: setup
 	$(BIN)/python -m tests.browser.movie docs/planner.webp
+	$(BIN)/python -m tests.browser.stepper_movie docs/stepper.webp
+	$(BIN)/python -m tests.browser.stepper_movie docs/stepper.webp
 
 bench: setup
 	$(BIN)/python -m benchmarks

@@ -19,6 +19,7 @@ from mimokit_widgets.notebooks.page import WIDGET
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = ROOT / "notebooks"
 EXECUTED = ROOT / "build" / "tutorials"
+FAN_IN = "03_step_through.ipynb"
 KINDS = ["text/html", "text/markdown", "image/svg+xml", "image/png", "text/plain"]
 """What a page shows of an output, best first."""
 NO_COLOR = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
@@ -52,6 +53,17 @@ def pages_of(notebook: Path) -> dict[str, str | bytes]:
     heading, _, rest = text.strip().partition("\n")
     made[f"tutorials/{notebook.stem}.md"] = f"{heading}\n\n*{note}*\n{_linked(rest)}\n"
     return made
+
+
+def fan_in() -> dict[str, str | bytes]:
+    """Return the page of the stepper, alive without a kernel, that `docs/stepper.md` shows."""
+    executed = EXECUTED / FAN_IN
+    shown = f"<p>{FAN_IN} was not executed for these pages, so this view is missing.</p>"
+    if _is_of(executed, NOTEBOOKS / FAN_IN):
+        for cell in nbformat.read(executed, as_version=4).cells:
+            if "fan-in" in cell.metadata.get("tags", []):
+                shown = next(o.data["text/html"] for o in cell.outputs if "text/html" in o.data)
+    return {"stepper_fan_in.html": f"<!doctype html><meta charset='utf-8'><body>{shown}"}
 
 
 def _is_of(executed: Path, notebook: Path) -> bool:

@@ -1,7 +1,5 @@
 """Which mode is best where: a cell for each model and kind of sample."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

@@ -224,6 +224,23 @@ class Stepper(StepMoves):
                 )
         return self._taken[number]
 
+    def take_back(self) -> StepSnapshot:
+        """Undo the last edit: the steps behind it are done again without it.
+
+        Raises:
+            StepperError: nothing was edited; or as `restore`.
+        """
+        if not self._edits:
+            raise StepperError("There is no edit to take back.")
+        *others, last = self._edits
+        done, looked_at = len(self._taken) - 1, self._position
+        self.restore(last.number)
+        for edit in others:
+            if edit.number == last.number:
+                self._write(edit)
+        self._do_until(done)
+        return self.look_at(looked_at)
+
     def close(self) -> None:
         """Release the model on the ranks; may be called again."""
         self._sessions.close()

@@ -106,10 +106,14 @@ def test_frames_steps_and_what_was_found_stay_alive(browser_page: Page, tmp_path
     stepped.get_by_role("button", name="‹ Back").click()
     expect(stepped.locator(".told")).to_contain_text("Step 3")
     expect(stepped.locator(".tensor-view")).to_be_hidden()  # tensors are those of one step
-    stepped.get_by_label("Step looked at").fill("4")
+    stepped.get_by_role("button", name=re.compile("^step 4, images")).first.click()
     expect(stepped.locator(".tensor-view canvas.cells")).to_be_visible()
-    stepped.get_by_role("button", name="Next ›").click()
+    stepped.get_by_role("button", name="‹ Back").click()
+    play = stepped.get_by_role("button", name="▶ Play")
+    play.click()  # to the last step that the page has
+    expect(stepped.locator(".told")).to_contain_text("Step 4")
     expect(stepped.locator(".kernel-ended")).to_have_text(WITHOUT_KERNEL)
+    expect(play).to_be_visible()
 
     found.locator("g.point").first.focus()
     found.locator("g.point").first.press("ArrowRight")

@@ -54,6 +54,15 @@ CUT_OFF = """picture => {
   return found;
 }"""
 """What of the picture of a step cannot be seen without scrolling, or lies on other things."""
+MOVES = """sample => {
+  const name = getComputedStyle(sample).animationName;
+  sample.style.animation = "none";
+  const [begin, end] = ["10%", "90%"].map((distance) => {
+    sample.style.offsetDistance = distance;
+    return sample.getBoundingClientRect().x;
+  });
+  return name.startsWith("mimokit-travel") && begin + 100 < end;
+}"""
 THREE_CLICKS = "button => [1, 2, 3].forEach(() => button.click())"
 SECONDS = 300
 """Until a thread that does not answer is a failure."""
@@ -270,3 +279,30 @@ def test_keys_and_a_screen_reader_reach_ranks_ticks_breakpoints_and_numbers(
     browser_page.locator("#host").evaluate("node => { node.style.width = '560px'; }")
     view_of = browser_page.locator(".mimokit.stepper")
     assert view_of.evaluate("node => node.scrollWidth") <= 560
+
+
+def test_play_follows_the_samples_and_stops_at_a_breakpoint(
+    browser_page: Page, tmp_path: Path, python: ThreadPoolExecutor
+) -> None:
+    view = StepperView(Stepper(FakeCluster(), digits_config((1, 8), (4, 2))))
+    shown(browser_page, view, tmp_path, answered=True, python=python)
+    browser_page.get_by_role("checkbox", name="breakpoint at step 5: none").click()
+    wait_for_answers(browser_page)
+    browser_page.get_by_role("radio", name="2½×").check(force=True)
+    browser_page.get_by_role("button", name="▶ Play").click()
+    expect(browser_page.locator(".told")).to_contain_text("Step 5")
+    expect(browser_page.get_by_role("button", name="▶ Play")).to_be_visible()
+    wait_for_answers(browser_page)
+    assert view.stepper.now is not None
+    assert view.stepper.now.number == 5
+    browser_page.get_by_role("button", name=re.compile("^step 3, all ranks")).click()
+    wait_for_answers(browser_page)
+    assert browser_page.locator(".traveller").first.evaluate(MOVES)
+    browser_page.get_by_role("button", name=re.compile("^step 5, all ranks")).click()
+    wait_for_answers(browser_page)
+    # An edit has a cross, which takes it back.
+    python.submit(view.stepper.edit, 0, "loaded.input_ids", 1, (0, 0)).result(SECONDS)
+    click(browser_page, "Next ›")
+    click(browser_page, "✕ Take back")
+    assert view.stepper.edits == ()
+    expect(browser_page.locator(".edited")).to_have_count(0)

@@ -1,7 +1,5 @@
 """The map of the best mode: which one, how far ahead, and what is no more than a tie."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd

@@ -13,10 +13,11 @@ _FP8 = f"{_ENGINE}/test_fp8.py"
 _RUNS = "tests/experiment"
 _PLANNER = "tests/browser/test_planner.py"
 _COMBINATIONS = "tests/test_combinations.py"
+_PAYS = "tests/notebooks/test_plan_a_layout.py::test_the_readme_says_what_the_map_says"
 
 PROVED: Mapping[str, tuple[str, ...]] = {
     # README.md
-    "Decide a parallel layout": (
+    "Plan, prove and watch": (
         f"{_PLANNER}::test_tp_is_edited_with_the_keyboard_and_the_rank_map_follows",
         "tests/notebooks/test_first_light.py::test_the_layout_is_verified",
         "tests/notebooks/test_first_light.py::test_the_picture_of_the_run_stays",
@@ -25,55 +26,44 @@ PROVED: Mapping[str, tuple[str, ...]] = {
         f"{_PLANNER}::test_a_size_keeps_gpus_and_batch_and_says_what_gave_way",
         f"{_PLANNER}::test_tp_is_edited_with_the_keyboard_and_the_rank_map_follows",
     ),
-    "*Run: a colocated layout": (
-        "tests/notebooks/test_first_light.py::test_accuracy_and_chance_are_computed",
-        f"{_RUNS}/test_runs.py::test_the_model_learns",
+    "*Step: every digit": (
+        "tests/browser/test_stepper.py::test_play_follows_the_samples_and_stops_at_a_breakpoint",
+        "tests/browser/test_stepper.py::test_the_view_alone_finds_and_names_a_planted_fault",
     ),
-    "From a clone, with Python": (
-        "tests/test_pythons.py::test_one_range_of_pythons_is_said_everywhere",
+    "A layout gives each module": (f"{_CLAIMS}::test_a_layout_computes_what_one_process_computes",),
+    "Predicted for a language model": (_PAYS,),
+    "is as fast with": (_PAYS,),
+    "takes 7 to 20 %": (_PAYS,),
+    "fits in no layout with": (
+        _PAYS,
+        "tests/notebooks/test_plan_a_layout.py"
+        "::test_its_conclusions_are_computed_and_their_directions_hold",
     ),
-    "A layout gives every module": (
-        f"{_CLAIMS}::test_a_layout_computes_what_one_process_computes",
-    ),
-    "**plans**": (
+    "**Plans** which rank": (
         "tests/planning/proof/test_proof.py::test_right_plans_are_right",
         "tests/planning/proof/test_proof.py::test_no_planted_fault_of_a_plan_is_missed",
     ),
-    "**searches**": (
+    "**Predicts** seconds": (
+        "tests/prediction/test_recipe.py::test_what_is_unknown_widens_the_band_and_says_so",
+    ),
+    "**Searches** millions": (
         "tests/layout_search/test_oracle.py"
         "::test_the_winner_and_the_counts_are_those_of_brute_force",
         "tests/layout_search/test_answers.py::test_why_not_names_the_rule",
     ),
-    "**runs**": (
+    "**Runs** that very plan": (
         f"{_ENGINE}/pipeline/test_heterogeneous.py::test_steps_run_in_the_order_of_the_plan",
         f"{_ENGINE}/models/test_token_prediction.py::test_one_process_is_megatrons_own_model",
     ),
-    "**proves**": (
+    "**Proves** that loss": (
         f"{_CLAIMS}::test_its_fault_is_found",
         f"{_RUNS}/culprit/test_explain.py::test_a_planted_fault_is_named",
     ),
-    "**shows**": (
+    "**Shows** it live": (
         "tests/browser/test_monitor.py::test_it_moves_freezes_and_follows_again",
         "tests/browser/test_stepper.py::test_clicking_through_steps",
-        f"{_ENGINE}/training/test_trace.py::test_a_traced_run_leaves_every_step_of_every_rank",
         "tests/browser/test_timeline.py"
         "::test_the_timeline_is_drawn_zoomed_and_told_and_opens_in_perfetto",
-    ),
-    "`mimokit plan FILE`, `verify`": (
-        "tests/pages/test_examples.py::test_commands_and_their_options_exist",
-        "tests/pages/test_examples.py::test_five_commands_lead_to_a_verified_layout",
-    ),
-    "What runs, and is proved": (
-        f"{_CLAIMS}::test_the_page_claims_what_is_proved_and_nothing_else",
-        f"{_CLAIMS}::test_its_fault_is_found",
-    ),
-    "| mimokit |": (
-        f"{_CLAIMS}::test_a_layout_computes_what_one_process_computes",
-        f"{_PLANNER}::test_a_click_on_a_rank_tells_all_about_it",
-        "tests/layout_search/test_oracle.py"
-        "::test_the_winner_and_the_counts_are_those_of_brute_force",
-        f"{_ENGINE}/verify/test_drawn_layouts.py"
-        "::test_a_drawn_layout_computes_what_one_process_computes",
     ),
     # docs/limits.md
     "`mimokit plan FILE` answers": (
@@ -188,11 +178,9 @@ PROVED: Mapping[str, tuple[str, ...]] = {
 }
 """Beginning of a sentence -> the tests that fail where it is not true."""
 NO_CLAIM = (
-    # README.md: what a reader does, knows, or finds elsewhere; what other pages say.
-    "A multimodal model has", "Nobody keeps in mind", "Tests run on CPUs, and one",
-    "What the linked pages document", "| | sizes per module", "| Megatron-LM MIMO",
-    "| Megatron-Bridge MIMO", "| Ultra-Scale Playbook", "| PP schedule visualizer", "| Understand",
-    "| Tutorials", "| How to", "| Reference", "| Work on it", "Licensed under",
+    # README.md: what a reader does, knows, or finds elsewhere; what is downloaded.
+    "A multimodal model has", "Tests run on CPUs, and one", "The first downloads",
+    "`make demo` also downloads", "Start · tutorials",
     # docs/limits.md: headings of tables, advice, what was not tried and what is not there.
     "Does my layout run?", "This page says", "Each row is a claim.", "| precision |", "| refused |",
     "Where it runs: as `torch._scaled_mm`", "Verify the layout in bf16", "Training on several GPUs",

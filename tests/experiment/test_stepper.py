@@ -238,8 +238,11 @@ def test_an_edit_is_what_the_next_step_reads_and_the_step_before_is_restored(clu
         with pytest.raises(StepperError, match=r"\[3\] do not fit into 'boundaries"):
             stepper.edit(0, name, np.zeros(3))
         assert stepper.run_until(action="report").result["loss"] != right.result["loss"]
-        stepper.restore(number)
+        for _ in range(8):
+            again = stepper.take_back()
+        assert again.result == right.result
         assert stepper.edits == ()
+        stepper.restore(number)
         for rank in range(8):
             assert np.array_equal(stepper.inspect(rank, name), before[rank])
         assert stepper.run_until(action="report").result == right.result

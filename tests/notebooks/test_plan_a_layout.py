@@ -72,12 +72,35 @@ def test_the_map_has_cells_of_every_kind(planned: tuple[Any, str]) -> None:
     assert enough + pays + none == cells
     assert min(enough, pays, none) > 0
     assert 3 <= least < 12 < most
-    (picture,) = [
+    (picture,) = _map_of(planned[0])
+    assert {"tie", "no other fits"} <= set(re.findall(r">([^<]+)</text>", picture))
+
+
+def test_the_readme_says_what_the_map_says(planned: tuple[Any, str]) -> None:
+    readme = (NOTEBOOK.parents[1] / "README.md").read_text()
+    told = planned[1]
+    least, most = _figures(told, r"for all takes (\d+)% to (\d+)% longer")
+    assert f"takes {least:.0f} to {most:.0f} % longer with one of 4.4 billion" in readme
+    encoder, images = re.search(r"longer, most with (\S+), \S+ B and (\d+) images", told).groups()
+    assert (encoder, f"videos of {images} frames" in readme) == ("EVA-CLIP-E", True)
+    (layouts,) = re.findall(r"([\d,]+) layouts in", _text(planned[0]))
+    assert f"the best of {layouts} layouts" in readme
+    (picture,) = _map_of(planned[0])
+    names = [label for label in re.findall(r">([^<]+)</text>", picture) if label.endswith(" B")]
+    ahead = re.findall(r">(tie|no other fits|\+\d+%)</text>", picture)
+    rows = dict(zip(names, zip(*[iter(ahead)] * 4, strict=True), strict=True))
+    assert rows["CLIP ViT-L, 0.3 B"] == ("tie",) * 4  # "is as fast with an encoder of 0.3 billion"
+    assert rows["ViT-bigG, 1.8 B"][0] == "tie"  # it pays from four images on
+    assert "tie" not in rows["ViT-bigG, 1.8 B"][1:]
+    assert rows["InternViT-6B, 5.5 B"] == ("no other fits",) * 4
+
+
+def _map_of(notebook: Any) -> list[str]:
+    return [
         output["data"]["image/svg+xml"]
-        for output in outputs_of(planned[0])
+        for output in outputs_of(notebook)
         if "Map of the best mode" in output.get("data", {}).get("text/plain", "")
     ]
-    assert {"tie", "no other fits"} <= set(re.findall(r">([^<]+)</text>", picture))
 
 
 def test_each_stage_of_the_story_has_a_planner_of_its_layout(planned: tuple[Any, str]) -> None:

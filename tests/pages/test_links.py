@@ -108,7 +108,7 @@ def test_a_notebook_becomes_a_page_with_its_pictures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     notebook = nbformat.read(ROOT / "notebooks" / "01_first_light.ipynb", 4)
-    (cell,) = [cell for cell in notebook.cells if cell.source.endswith("charts.rank_map(plan)")]
+    (cell,) = [cell for cell in notebook.cells if cell.source.endswith("charts.batch_split(plan)")]
     chart = {"image/svg+xml": "<svg/>", "text/plain": "<chart: of ranks>"}
     table = {"text/html": "<table>\n\n</table>", "text/plain": "a table"}
     view = {WIDGET: {}, "text/plain": "<LayoutPlanner object at 0x7f>"}
@@ -124,6 +124,22 @@ def test_a_notebook_becomes_a_page_with_its_pictures(
     assert "object at" not in page
     (picture,) = [path for path in made if path.endswith(".svg")]
     assert f"({Path(picture).name})" in page
+
+
+def test_the_page_on_fan_in_shows_the_stepper_of_the_notebook(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tutorials, "EXECUTED", tmp_path)
+    assert "was not executed" in str(tutorials.fan_in())
+    notebook = nbformat.read(ROOT / "notebooks" / tutorials.FAN_IN, 4)
+    (cell,) = [cell for cell in notebook.cells if "StepperView(stepper, " in cell.source
+               and "fan-in" in cell.metadata.get("tags", [])]  # fmt: skip
+    bundles = {WIDGET: {}}, {"text/html": "<div>alive</div>"}
+    cell.outputs = [nbformat.v4.new_output("display_data", bundle) for bundle in bundles]
+    nbformat.write(notebook, tmp_path / tutorials.FAN_IN)
+    ((name, page),) = tutorials.fan_in().items()
+    assert str(page).endswith("<body><div>alive</div>")
+    assert f'src="{name}"' in (DOCS / "stepper.md").read_text()
 
 
 def test_a_notebook_that_was_not_executed_says_so(

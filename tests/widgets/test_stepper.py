@@ -214,3 +214,98 @@ def test_what_goes_wrong_is_a_sentence_in_the_view():
     view._on_message(view, {"type": "next"}, [])
     assert view._shown["error"].startswith("This stepper has ended: rank 1 raised ValueError")
     assert view._shown["taken"] == 2
+
+
+def test_the_samples_of_what_crosses_travel_along_its_arrows():
+    view = StepperView(Stepper(FakeCluster(), LAYOUTS["fan_in"]), vocabulary=list("abcdefgh"))
+    view.stepper.run_until(action="gather")
+    picture = _svg(view._shown["picture"])
+    travellers = [g for g in picture.iter("g") if g.get("class") == "traveller"]
+    paths = [g.get("style").split("'")[1] for g in travellers]
+    arrows = _arrows(picture, "moved") + _arrows(picture, "kept")
+    assert sorted(paths) == sorted(arrow[1].get("d") for arrow in arrows)
+    shown = {g[0].get("href") for g in travellers}
+    assert len(shown) == 8  # one picture for each sample
+    assert all(address.startswith("data:image/png;base64,") for address in shown)
+    at_the_top = [image.get("href") for image in picture if image.get("href")]
+    titles = [title.text for title in picture.iter("title") if "sample 3: " in title.text]
+    assert titles
+    assert set(titles[0].removeprefix("sample 3: ").split()) <= set("abcdefgh")
+    assert not at_the_top  # they lie in groups, with the number and the words of their sample
+    view.stepper.run_until(action="scatter")
+    assert "traveller gradient" in view._shown["picture"]
+
+
+def test_a_micro_batch_is_read_once_and_again_after_an_edit():
+    cluster = FakeCluster()
+    view = StepperView(Stepper(cluster, LAYOUTS["fan_in"]))
+    view.stepper.run_until(action="gather")
+    asked, answer = [], cluster._picture
+
+    def counted(*given):
+        asked.append(given)
+        return answer(*given)
+
+    cluster._picture = counted
+    view.stepper.next(3)
+    view.stepper.back(2)
+    assert asked == []
+    view.stepper.look_at(len(view.stepper.snapshots) - 1)
+    view.stepper.edit(0, "loaded.input_ids", 1, (0, 0))
+    assert len(asked) == 2  # a rank of each language replica has its samples
+
+
+def test_what_no_rank_keeps_travels_as_a_number():
+    cluster = FakeCluster()
+    cluster._picture = lambda *_: None
+    stepper = Stepper(cluster, LAYOUTS["fan_in"])
+    stepper.run_until(action="gather")
+    picture = _svg(show_step(stepper).data)
+    told = {g[0].text for g in picture.iter("g") if g.get("class") == "traveller"}
+    assert told == {str(sample) for sample in range(8)}
+
+
+def test_token_ids_are_words_where_there_is_a_vocabulary():
+    for vocabulary, words in (((), 0), ([*"abcdefgh", "<pad>"], 4)):
+        view = StepperView(Stepper(FakeCluster(), LAYOUTS["fan_in"]), vocabulary=vocabulary)
+        view.stepper.next()
+        view.selected, view.opened = 0, "loaded.input_ids"
+        lines = view._opened["parts"][0]["words"]
+        assert len(lines) == words
+        assert all(set(line.split()) <= {*"abcdefgh", "▦"} for line in lines)
+
+
+def test_play_stops_at_a_breakpoint_a_difference_and_the_end_of_an_iteration():
+    view = StepperView(Stepper(FakeCluster(other_values), LAYOUTS["apart_fan_in"]))
+    ticks, stops = len(view.stepper.clock), []
+    view.stepper.toggle_breakpoint(5)
+    for _ in range(ticks):
+        view._on_message(view, {"type": "next"}, [])
+        if view._shown["stops"]:
+            stops.append(view._shown["number"])
+    wrong = [each.number for each in view.stepper.snapshots if each.differences]
+    assert wrong
+    assert stops == sorted({5, *wrong, ticks - 1})
+
+
+def test_an_edit_is_taken_back_and_the_steps_behind_it_are_done_again():
+    name = "microbatch.0.output.tensor"
+    stepper = Stepper(FakeCluster(), LAYOUTS["apart_fan_in"])
+    view = StepperView(stepper)
+    stepper.next(2)
+    right = stepper.inspect(2, name).copy()
+    stepper.edit(2, name, 7.0, (0, 0))
+    stepper.edit(2, name, 8.0, (0, 1))
+    stepper.next(3)
+    stepper.back()
+    for left in (1, 0):
+        view._on_message(view, {"type": "take-back"}, [])
+        assert len(stepper.edits) == left
+        assert ("class='edited'" in view._shown["heading"]) is bool(left)
+        assert (view._shown["number"], view._shown["taken"]) == (3, 5)
+        assert stepper.inspect(2, name)[0, :2].tolist() == [
+            7.0 if left else right[0, 0],
+            right[0, 1],
+        ]
+    view._on_message(view, {"type": "take-back"}, [])
+    assert view._shown["error"] == "There is no edit to take back."

@@ -1,6 +1,6 @@
 // The browser's half of StepperView: buttons, keys and tensors here, the steps come drawn.
 
-import { button, element, setText } from "mimokit/dom.js";
+import { button, choices, element, setText } from "mimokit/dom.js";
 import { findingViews } from "./views/findings_view.js";
 import { KernelLink } from "./views/kernel_link.js";
 import { StepParts } from "./views/step_parts.js";
@@ -20,6 +20,8 @@ const BUTTONS = [
 ];
 
 const TENSORS = ["change:_tensors", "change:_opened"];
+const TRAVEL = 1600; // milliseconds that samples take along an arrow
+const SPEEDS = [["2", "½×"], ["1", "1×"], ["0.4", "2½×"]];
 
 export default {
   render({ model, el }) {
@@ -27,6 +29,8 @@ export default {
       "data-lm-suppress-shortcuts": "true" });
     let busy = false; // a button that is disabled loses the focus, and the notebook gets the keys
     let waiting = null; // what was asked last while busy
+    let slowness = 1;
+    let playing = null; // the timer of the next step
     const ask = (type, more = {}) => {
       if (busy) {
         waiting = [type, more];
@@ -36,8 +40,29 @@ export default {
       busy = true;
       root.setAttribute("aria-busy", "true");
       const sent = kernel.send(onPage(type, more));
+      if (!sent) pause();
       if (!sent || model.saved) rest();
     };
+    const pause = () => {
+      clearTimeout(playing);
+      playing = null;
+      setText(play, "▶ Play");
+    };
+    /** Go on when what crosses has arrived. */
+    const goOn = () => {
+      const wait = steps.picture.querySelector(".traveller") ? TRAVEL * slowness : 400;
+      playing = setTimeout(() => ask("next"), wait);
+    };
+    const play = button("▶ Play", () => {
+      if (playing) return pause();
+      setText(play, "❚❚ Pause");
+      return goOn();
+    }, { title: "Step after step, to a breakpoint, a difference or the end of the iteration" });
+    const speed = choices("Speed", "speed", SPEEDS, (value) => {
+      slowness = Number(value);
+      root.style.setProperty("--travel", `${TRAVEL * slowness}ms`);
+    });
+    speed.set("1");
     /** A saved page has steps to look at: it goes from one to the next by their numbers. */
     const onPage = (type, more) => {
       const by = { back: -1, next: 1 }[type];
@@ -51,11 +76,11 @@ export default {
       [type, button(text, () => ask(type), { title })]));
     const restore = button("Restore", () => ask("restore", { number: model.get("_shown").number }),
       { title: "Take the ranks back to the step looked at, bit for bit and without its edits" });
-    const slider = element("input", { type: "range", min: "0", "aria-label": "Step looked at",
-      change: () => ask("look", { number: Number(slider.value) }) });
     const found = element("span", { class: "found-differences", role: "status" });
-    const tools = element("div", { class: "tools" }, ...Object.values(buttons), restore, slider,
-      found);
+    const tools = element("div", { class: "tools" }, play, speed.node, ...Object.values(buttons),
+      restore, found);
+    const takeBack = button("✕ Take back", () => ask("take-back"),
+      { title: "Do the steps behind this edit again, without it" });
     const told = element("div", { class: "told", "aria-live": "polite" });
     const error = element("p", { class: "error", role: "alert" });
     const steps = new StepParts(ask, () => model.get("_shown"));
@@ -70,12 +95,10 @@ export default {
       const shown = model.get("_shown");
       theme(); // a new theme's colours may have arrived after its name
       told.innerHTML = shown.heading;
+      told.querySelector(".edited")?.append(" ", takeBack);
       setText(error, shown.error);
       error.hidden = !shown.error;
       steps.draw(shown);
-      slider.max = String(Math.max(shown.taken - 1, 0));
-      slider.value = String(Math.max(shown.number, 0));
-      slider.disabled = shown.taken < 2;
       setText(found, shown.found);
       findings.replaceChildren(...findingViews(shown.findings, isDarkHere()));
       if (shown.number < 1 && document.activeElement === buttons.back) root.focus();
@@ -100,6 +123,8 @@ export default {
       const next = waiting;
       waiting = null;
       if (next) ask(...next);
+      else if (playing && model.get("_shown").stops) pause();
+      else if (playing) goOn();
     };
     const theme = () => { root.dataset.theme = isDark(root.parentElement) ? "dark" : "light"; };
     const pressed = (event) => {
@@ -124,6 +149,7 @@ export default {
       for (const name of TENSORS) model.off(name, drawTensors);
       model.off("msg:custom", rest);
       stop();
+      pause();
       kernel.remove();
     };
   },

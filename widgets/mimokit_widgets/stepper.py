@@ -1,6 +1,6 @@
 """`StepperView`: a stepper as a picture with buttons; `show_step`: the picture alone."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import traitlets
@@ -14,6 +14,7 @@ from mimokit_widgets._widget import Answers, PersistentWidget, alive, asked
 from mimokit_widgets.modules import joined_modules, joined_styles
 from mimokit_widgets.view_models.step_clock import clock_svg, legend_html
 from mimokit_widgets.view_models.step_picture import step_svg
+from mimokit_widgets.view_models.step_samples import SampleFaces
 from mimokit_widgets.view_models.step_words import (
     code_html,
     crossings_html,
@@ -39,8 +40,11 @@ class StepperView(PersistentWidget):
     A click on a rank shows its tensors as pictures, a click on one of them opens it; numbers can be
     edited there, and the next step reads them.
 
+    The samples of what crosses travel along its arrows.
+
     Attributes:
         stepper: what is shown.
+        samples: what samples look like.
         selected: the rank whose tensors are shown, or None.
         opened: the name of the tensor that is open, or None.
     """
@@ -54,8 +58,14 @@ class StepperView(PersistentWidget):
     _tensors = traitlets.Dict().tag(sync=True)
     _opened = traitlets.Dict().tag(sync=True)
 
-    def __init__(self, stepper: Stepper, **options: Any) -> None:
+    def __init__(self, stepper: Stepper, vocabulary: Sequence[str] = (), **options: Any) -> None:
+        """Follow a stepper.
+
+        Args:
+            vocabulary: token id -> text; token ids are then shown as words.
+        """
         self.stepper = stepper
+        self.samples = SampleFaces(vocabulary)
         self._error = ""
         self._whole = False
         self._window: Window | None = None
@@ -67,7 +77,7 @@ class StepperView(PersistentWidget):
         self._draw()
 
     def _in_html(self) -> str:
-        return alive(ENTRY, self, self._answers(), step_html(self.stepper))
+        return alive(ENTRY, self, self._answers(), _html(self.stepper, self.samples))
 
     def _answers(self) -> Answers:
         now, taken = self._shown["number"], len(self.stepper.snapshots)
@@ -96,7 +106,7 @@ class StepperView(PersistentWidget):
             "heading": heading_html(stepper),
             "clock": clock_svg(stepper),
             "legend": legend_html(stepper),
-            "picture": step_svg(stepper),
+            "picture": step_svg(stepper, self.samples),
             "code": inside_html(snapshot) + code_html(snapshot),
             "crossings": crossings_html(stepper),
             "findings": [] if snapshot is None else finding_views(snapshot.findings),
@@ -104,6 +114,7 @@ class StepperView(PersistentWidget):
             "number": -1 if snapshot is None else snapshot.number,
             "taken": len(stepper.snapshots),
             "found": _found(stepper),
+            "stops": _stops(stepper),
             "error": self._error or self._ended(),
         }
 
@@ -123,7 +134,9 @@ class StepperView(PersistentWidget):
             return
         whole, window = self._whole, self._window
         self._opened = self._of_rank(
-            lambda: opened_view(self.stepper, rank, name, whole=whole, window=window)
+            lambda: opened_view(
+                self.stepper, rank, name, whole=whole, window=window, samples=self.samples
+            )
         )
 
     def _of_rank(self, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -168,6 +181,7 @@ class StepperView(PersistentWidget):
             "whole": lambda: self._show(whole=bool(content["whole"])),
             "window": lambda: self._show(window=content["window"]),
             "edit": lambda: self._edit(content),
+            "take-back": stepper.take_back,
         }
         if kind not in moves:
             raise StepperError(f"The view does not know what {kind!r} is.")
@@ -210,18 +224,26 @@ def _found(stepper: Stepper) -> str:
     return f"{counted(len(stepper.differences), 'difference')} so far, in {where}"
 
 
-def step_html(stepper: Stepper) -> str:
-    """Return the step that is looked at as HTML that needs no kernel."""
+def _stops(stepper: Stepper) -> bool:
+    """Whether *Play* stops here: at a breakpoint, a difference, or the end of an iteration."""
+    snapshot, ticks = stepper.now, len(stepper.clock)
+    if snapshot is None:
+        return False
+    tick = snapshot.number % ticks
+    return tick in stepper.breakpoints or tick == ticks - 1 or bool(snapshot.differences)
+
+
+def _html(stepper: Stepper, samples: SampleFaces) -> str:
     snapshot = stepper.now
     return (
         f"<style>{joined_styles(*STYLES)}</style><div class='mimokit stepper'>"
         f"<div class='told'>{heading_html(stepper)}</div>"
         f"<div class='clock'>{clock_svg(stepper)}</div><div class='body'>"
-        f"<div class='picture'>{step_svg(stepper)}</div>"
+        f"<div class='picture'>{step_svg(stepper, samples)}</div>"
         f"<div class='side'>{crossings_html(stepper)}{code_html(snapshot)}</div></div></div>"
     )
 
 
 def show_step(stepper: Stepper) -> HTML:
-    """Return the picture of the step that is looked at, to stay in a notebook."""
-    return HTML(step_html(stepper))
+    """Return the picture of the step that is looked at, to stay in a notebook without a kernel."""
+    return HTML(_html(stepper, SampleFaces()))

@@ -8,6 +8,7 @@ from html import escape
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mimokit.units import counted
 
@@ -121,18 +122,29 @@ def _verdict(row: Strip) -> str:
     return f"<td>{escape(row.read)} <b title='{name}'>{mark} {name}</b></td>"
 
 
-def _picture(images: list[list[list[float]]], text: str) -> str:
+def ink_strip(images: NDArray[np.floating[Any]]) -> NDArray[np.uint8]:
+    """Return images [n, height, width] or [n, height, width, 3] in a row; grey ones as ink."""
+    low, high = float(images.min()), float(images.max())
+    scaled = (images - low) / (high - low or 1.0)
+    gap = np.zeros((images.shape[1], 1, *images.shape[3:]))
+    row = np.concatenate([part for image in scaled for part in (image, gap)][:-1], axis=1)
+    return np.round(255 * (1 - row if row.ndim == 2 else row)).astype(np.uint8)
+
+
+def png_address(pixels: NDArray[np.uint8]) -> str:
+    """Return a picture as an address that holds it."""
     from PIL import Image
 
-    gap = np.zeros((len(images[0]), 1))
-    columns = [part for image in images for part in (np.asarray(image), gap)][:-1]
-    ink = np.clip(np.concatenate(columns, axis=1), 0.0, 1.0)
-    strip = Image.fromarray(np.round(255 * (1 - ink)).astype(np.uint8))
     file = io.BytesIO()
-    strip.save(file, format="PNG")
-    address = base64.b64encode(file.getvalue()).decode()
-    size = f"width: {strip.width * PIXELS}px; height: {strip.height * PIXELS}px"
+    Image.fromarray(pixels).save(file, format="PNG")
+    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
+
+
+def _picture(images: list[list[list[float]]], text: str) -> str:
+    strip = ink_strip(np.asarray(images))
+    height, width = strip.shape
     return (
-        f'<img alt="scans of {escape(text)}" src="data:image/png;base64,{address}" '
-        f'style="{size}; max-width: none; image-rendering: pixelated; border: 1px solid #ccc">'
+        f'<img alt="scans of {escape(text)}" src="{png_address(strip)}" '
+        f'style="width: {width * PIXELS}px; height: {height * PIXELS}px; max-width: none; '
+        'image-rendering: pixelated; border: 1px solid #ccc">'
     )

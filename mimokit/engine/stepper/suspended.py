@@ -19,7 +19,7 @@ from mimokit.engine.steps import Step, StepGenerator
 
 WALKED = ("mimokit.engine.pipeline",)
 """Modules whose dataclasses are searched; the model and the training state are not."""
-_DEEPEST = 6
+_DEEPEST = 7
 
 
 def suspended_frames(schedule: StepGenerator[Any]) -> list[FrameType]:

@@ -10,12 +10,15 @@ from mimokit.experiment import StepSnapshot
 from mimokit.planning.stepper import Crossing, SeenCrossing
 from mimokit.planning.types import LayoutPlan
 from mimokit.units import counted, samples_text
+from mimokit_widgets.view_models.step_samples import Faces
 
 BOX_WIDTH, BOX_HEIGHT, BOX_GAP = 164, 54, 8
 CELL_WIDTH = 896.0
 """Of a narrow cell, at the least scale of the picture: four columns fit."""
-NARROWEST_GUTTER, WIDEST_GUTTER = 60.0, 124.0
+NARROWEST_GUTTER, WIDEST_GUTTER = 60.0, 300.0
 TOP, HEADING, STAGE = 8, 24, 14
+FACE, MOST_FACES = 11.0, 4
+"""Height of a sample that travels, and how many of a message are drawn."""
 
 
 @dataclass(frozen=True)
@@ -143,14 +146,37 @@ def arrows_of(plan: LayoutPlan, snapshot: StepSnapshot, places: Places) -> list[
     return sorted(arrows, key=lambda arrow: arrow.wrong)
 
 
-def draw_arrows(arrows: Iterable[Arrow], colors: dict[str, str]) -> str:
-    """Return SVG: a curve with a head for every arrow, a label for every group of equal ones."""
+def draw_arrows(arrows: Iterable[Arrow], colors: dict[str, str], faces: Mapping[int, Faces]) -> str:
+    """Return SVG: a curve with a head for every arrow, a label for every group of equal ones.
+
+    Args:
+        faces: of the micro-batches; the samples of an arrow travel along it.
+    """
     arrows = list(arrows)
     parts = [_curve(arrow, colors[arrow.crossing.source]) for arrow in arrows]
     labels = _labels(arrows)
     if len(labels) <= MOST_LABELS:
         parts.extend(labels)
+    parts += [_traveller(arrow, faces.get(arrow.crossing.microbatch, {})) for arrow in arrows]
     return "".join(parts)
+
+
+def _traveller(arrow: Arrow, faces: Faces) -> str:
+    """Return the samples of an arrow, which `stepper.css` moves from its begin to its end."""
+    crossing = arrow.crossing
+    shown = [faces.get(sample) for sample in range(crossing.start, crossing.stop)][:MOST_FACES]
+    images = [face for face in shown if face is not None and face.address]
+    parts = [
+        f'<image href="{face.address}" x="{-FACE * face.ratio / 2:.1f}" '
+        f'y="{(place - len(images) / 2) * (FACE + 1):.1f}" width="{FACE * face.ratio:.1f}" '
+        f'height="{FACE}"/>'
+        for place, face in enumerate(images)
+    ]
+    if not parts:
+        words = samples_text((crossing.start, crossing.stop))
+        parts = [f'<text text-anchor="middle" y="4">{words}</text>']
+    kind = "traveller gradient" if crossing.backward else "traveller"
+    return f'<g class="{kind}" style="offset-path:path(\'{_path(arrow)}\')">{"".join(parts)}</g>'
 
 
 def _edges(arrow: Arrow) -> tuple[float, float, float]:
@@ -160,19 +186,24 @@ def _edges(arrow: Arrow) -> tuple[float, float, float]:
     return arrow.begin.x, arrow.end.x + BOX_WIDTH, -1.0
 
 
-def _curve(arrow: Arrow, color: str) -> str:
+def _path(arrow: Arrow) -> str:
     x, to, way = _edges(arrow)
     y, end = arrow.begin.middle, arrow.end.middle
-    reach = abs(to - x) * 0.45 * way
-    tip = to - 5 * way
+    reach, tip = abs(to - x) * 0.45 * way, to - 5 * way
+    return (
+        f"M{x:.1f} {y:.1f}C{x + reach:.1f} {y:.1f} {tip - reach:.1f} {end:.1f} {tip:.1f} {end:.1f}"
+    )
+
+
+def _curve(arrow: Arrow, color: str) -> str:
+    _, to, way = _edges(arrow)
     kept = arrow.crossing.source_rank == arrow.crossing.destination_rank
     kind = "wrong" if arrow.wrong else "kept" if kept else "moved"
     stroke = "" if arrow.wrong else f' style="stroke:{color};fill:{color}"'
     return (
         f'<g class="arrow {kind}"{stroke}><title>{escape(_title(arrow))}</title>'
-        f'<path d="M{x:.1f} {y:.1f}C{x + reach:.1f} {y:.1f} {tip - reach:.1f} {end:.1f} '
-        f'{tip:.1f} {end:.1f}" fill="none"/>'
-        f'<path class="head" d="M{to:.1f} {end:.1f}l{-7 * way:.1f} -3.6v7.2z"/></g>'
+        f'<path d="{_path(arrow)}" fill="none"/>'
+        f'<path class="head" d="M{to:.1f} {arrow.end.middle:.1f}l{-7 * way:.1f} -3.6v7.2z"/></g>'
     )
 
 

@@ -1,5 +1,6 @@
 """The picture of a step: the micro-batch, the ranks with their slices, and what crosses."""
 
+from collections.abc import Mapping
 from html import escape
 
 from mimokit.charts._palette import module_colors
@@ -17,6 +18,7 @@ from mimokit_widgets.view_models.step_arrows import (
     draw_arrows,
     places_of,
 )
+from mimokit_widgets.view_models.step_samples import Faces, SampleFace, SampleFaces
 from mimokit_widgets.view_models.step_words import name_of
 
 MARGIN = 8
@@ -24,16 +26,22 @@ MARGIN = 8
 STRIP = BOX_WIDTH - 2.0 * MARGIN
 """Width of the strip of samples in a box."""
 BATCH_HEIGHT = 62
-MOST_NUMBERED = 40
-LEAST_SCALE = 0.9
+MOST_NUMBERED, MOST_PICTURED = 40, 12
+"""Samples up to which each has a number, and its images."""
+LETTER = 6.0
+"""Width of a letter below a sample."""
+LEAST_SCALE = 0.8
 """A narrower page scrolls: smaller text is not read."""
 
 
-def step_svg(stepper: Stepper) -> str:
+def step_svg(stepper: Stepper, samples: SampleFaces) -> str:
     """Return the step that is looked at as SVG; its colours are those of `stepper.css`."""
     plan, snapshot = stepper.plan, stepper.now
     places, colors = places_of(plan), module_colors(plan.modules)
     arrows = [] if snapshot is None else arrows_of(plan, snapshot, places)
+    steps = () if snapshot is None else snapshot.tick.steps.values()
+    numbers = sorted({step.microbatch for step in steps if step.microbatch is not None})
+    faces = {number: samples.of(stepper, number) for number in numbers}
     boxes = "".join(
         _box(plan, box, snapshot, stepper.next_step(box.rank), colors[box.module])
         for box in places.boxes.values()
@@ -44,9 +52,9 @@ def step_svg(stepper: Stepper) -> str:
         f'aria-label="{escape(_in_words(snapshot))}" '
         f'style="width:{places.width:.0f}px;max-width:100%;'
         f'min-width:{LEAST_SCALE * places.width:.0f}px">'
-        f"{_batch(stepper, snapshot, arrows, colors)}"
+        f"{_batch(stepper, arrows, colors, faces, places.width)}"
         f'<g transform="translate(0 {BATCH_HEIGHT})">{headings}{boxes}'
-        f"{draw_arrows(arrows, colors)}</g></svg>"
+        f"{draw_arrows(arrows, colors, faces)}</g></svg>"
     )
 
 
@@ -67,27 +75,45 @@ def _in_words(snapshot: StepSnapshot | None) -> str:
 
 
 def _batch(
-    stepper: Stepper, snapshot: StepSnapshot | None, arrows: list[Arrow], colors: dict[str, str]
+    stepper: Stepper,
+    arrows: list[Arrow],
+    colors: dict[str, str],
+    faces: Mapping[int, Faces],
+    whole: float,
 ) -> str:
     count = stepper.plan.batch.samples_per_microbatch
-    width = min(30.0, 640.0 / count)
-    crossing = {sample: _hues(stepper, sample, arrows, colors) for sample in range(count)}
-    numbers = {} if snapshot is None else {step.microbatch for step in snapshot.tick.steps.values()}
-    named = ", ".join(str(number) for number in sorted(n for n in numbers if n is not None))
+    shown = next(iter(faces.values()), {}) if count <= MOST_PICTURED else {}
+    width = min(110.0, (whole - 2) / count) if shown else min(30.0, 640.0 / count)
     words = (
-        f"micro-batch {named} of {counted(count, 'sample')}"
-        if named
+        f"micro-batch {', '.join(map(str, faces))} of {counted(count, 'sample')}"
+        if faces
         else f"{counted(count, 'sample')} per micro-batch"
     )
     cells = []
-    for sample, hues in crossing.items():
-        x = 1 + sample * width
+    for sample in range(count):
+        x, hues = 1 + sample * width, _hues(stepper, sample, arrows, colors)
         cells.append(_sample(x, width - 3 if width > 6 else width, hues))
-        if count <= MOST_NUMBERED:
+        face = shown.get(sample)
+        if face is not None and face.address:
+            cells.append(_face(face, sample, x, width - 3))
+        elif count <= MOST_NUMBERED:
             crosses = " crosses" if hues else ""
             place = f'x="{x + (width - 3) / 2:.1f}" y="37" text-anchor="middle"'
             cells.append(f'<text class="number{crosses}" {place}>{sample}</text>')
     return f'<text class="muted" x="1" y="13">{escape(words)}</text>{"".join(cells)}'
+
+
+def _face(face: SampleFace, sample: int, x: float, width: float) -> str:
+    """Return the images of a sample in its cell, with its number and its words below."""
+    wide = min(width - 6, 14 * face.ratio)
+    words = face.words if len(face.words) * LETTER < width - 14 else ""
+    return (
+        f"<g><title>{escape(f'sample {sample}: {face.words}'.rstrip(': '))}</title>"
+        f'<image href="{face.address}" x="{x + (width - wide) / 2:.1f}" y="26" '
+        f'width="{wide:.1f}" height="14"/>'
+        f'<text class="number" x="{x + 1:.1f}" y="57">{sample} '
+        f'<tspan class="words">{escape(words)}</tspan></text></g>'
+    )
 
 
 def _hues(stepper: Stepper, sample: int, arrows: list[Arrow], colors: dict[str, str]) -> list[str]:

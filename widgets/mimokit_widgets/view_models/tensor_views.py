@@ -8,8 +8,11 @@ from mimokit.experiment.stepping.findings import TransferFinding, alike
 from mimokit.experiment.stepping.tensors import TensorPart, samples_of, tensor_samples
 from mimokit.planning.stepper.pictures import Floats, TensorPicture, Window, place_in
 from mimokit.units import samples_text
+from mimokit_widgets.view_models.step_samples import SampleFaces
 from mimokit_widgets.view_models.step_words import ranks_text
 
+TOKENS = ("input_ids", "labels")
+"""How the names of tensors end that hold token ids."""
 MOST_PICTURED = 8
 """Findings with pictures; the others have words."""
 
@@ -55,15 +58,23 @@ def list_view(stepper: Stepper, rank: int) -> list[dict[str, Any]]:
 
 
 def opened_view(
-    stepper: Stepper, rank: int, name: str, *, whole: bool, window: Window | None
+    stepper: Stepper,
+    rank: int,
+    name: str,
+    *,
+    whole: bool,
+    window: Window | None,
+    samples: SampleFaces,
 ) -> dict[str, Any]:
     """Return a tensor of one rank, or the whole with the borders of its parts."""
     if whole:
         parts = [_part_view(part) for part in stepper.whole(rank, name)]
     else:
-        picture = picture_view(stepper.picture(rank, name, window))
+        picture = stepper.picture(rank, name, window)
         first = (samples_of(stepper.plan, rank, name) or (0, 0))[0]
-        parts = [{"who": f"rank {rank}", "unlike": False, "first": first, **picture}]
+        words = samples.words(picture.cells) if name.endswith(TOKENS) and picture.is_exact else []
+        told = {"who": f"rank {rank}", "unlike": False, "first": first, "words": words}
+        parts = [{**told, **picture_view(picture)}]
     snapshot = stepper.now
     last = snapshot is not None and snapshot.number == len(stepper.snapshots) - 1
     return {

@@ -53,7 +53,9 @@ export class TensorView {
       part.unlike ? element("span", { class: "odd" }, "not what others have of these samples") : null,
       part.odd ? oddKeys() : null);
     const images = part.images && imagesOf(part.images, part.first);
-    return element("div", { class: "part" }, about, element("div", {}, images, map.node));
+    const words = element("ol", { class: "words", start: part.first },
+      ...(part.words ?? []).map((line) => element("li", {}, line)));
+    return element("div", { class: "part" }, about, element("div", {}, images, map.node, words));
   }
 
   /** Show the number that the chosen cell has now, unless the user is typing another. */
