@@ -67,7 +67,7 @@ def _saved() -> str:
 
 
 def _frames(page: Page) -> list[tuple[Image.Image, int]]:
-    page.locator(".mimokit.stepper .clock").evaluate("node => node.scrollIntoView()")
+    page.locator(".mimokit.stepper .picture").evaluate("node => node.scrollIntoView()")
     moves = page.locator(".traveller").count()
     times = [1600 * place / FRAMES for place in range(FRAMES)] if moves else []
     frames = []
