@@ -179,8 +179,8 @@ PROVED: Mapping[str, tuple[str, ...]] = {
 """Beginning of a sentence -> the tests that fail where it is not true."""
 NO_CLAIM = (
     # README.md: what a reader does, knows, or finds elsewhere; what is downloaded.
-    "A multimodal model has", "Tests run on CPUs, and one", "The first downloads",
-    "`make demo` also downloads", "Start · tutorials",
+    "A multimodal model has", "Tests run on CPUs, and one", "`pip install .` downloads",
+    "`make demo` downloads", "Start · tutorials",
     # docs/limits.md: headings of tables, advice, what was not tried and what is not there.
     "Does my layout run?", "This page says", "Each row is a claim.", "| precision |", "| refused |",
     "Where it runs: as `torch._scaled_mm`", "Verify the layout in bf16", "Training on several GPUs",

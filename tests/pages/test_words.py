@@ -12,7 +12,7 @@ MOST = {
     "architecture": 700,
     "benchmarks": 3000,
     "checkpoints": 700,
-    "concepts": 700,
+    "concepts": 770,
     "culprit": 1550,
     "experiments": 550,
     "files": 650,

@@ -135,9 +135,9 @@ export default {
       event.preventDefault();
     };
     root.addEventListener("keydown", pressed);
-    model.on("change:_shown", draw);
-    for (const name of TENSORS) model.on(name, drawTensors);
-    model.on("msg:custom", rest);
+    const heard = [["change:_shown", draw], ["msg:custom", rest],
+      ...TENSORS.map((name) => [name, drawTensors])];
+    for (const [name, listener] of heard) model.on(name, listener);
     const all = () => {
       draw();
       drawTensors();
@@ -145,9 +145,7 @@ export default {
     const stop = watchTheme(all);
     all();
     return () => {
-      model.off("change:_shown", draw);
-      for (const name of TENSORS) model.off(name, drawTensors);
-      model.off("msg:custom", rest);
+      for (const [name, listener] of heard) model.off(name, listener);
       stop();
       pause();
       kernel.remove();
