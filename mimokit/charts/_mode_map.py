@@ -1,7 +1,7 @@
 """Which mode is best where: a cell for each model and kind of sample."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import altair as alt
 import pandas as pd
@@ -101,7 +101,7 @@ def _legend(modes: Iterable[str]) -> alt.Legend:
     return alt.Legend(title=None, orient="top", values=shown, symbolType="square")
 
 
-def _named(column: str, values: Iterable[Any], orient: str) -> Any:
+def _named(column: str, values: Iterable[Any], orient: Literal["top", "left"]) -> Any:
     axis = alt.Axis(
         orient=orient, labelAngle=0, ticks=False, domain=False, title=column, titlePadding=10
     )

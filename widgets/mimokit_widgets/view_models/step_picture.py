@@ -30,7 +30,7 @@ MOST_NUMBERED, MOST_PICTURED = 40, 12
 """Samples up to which each has a number, and its images."""
 LETTER = 6.0
 """Width of a letter below a sample."""
-LEAST_SCALE = 0.8
+LEAST_SCALE = 0.9
 """A narrower page scrolls: smaller text is not read."""
 
 
