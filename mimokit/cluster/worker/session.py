@@ -5,10 +5,12 @@ the engine is reachable: `stop` raises a flag, `abort` breaks the world's connec
 `RankInterrupted` in the main thread, `stack` asks where that thread is.
 """
 
+import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
@@ -156,5 +158,13 @@ def engine_session() -> EngineSession:
     if _session is None:
         from ipyparallel.engine.kernel import IPythonParallelKernel
 
+        _write_last_words_to_the_log()
         return open_session(IPythonParallelKernel.instance())
     return _session
+
+
+def _write_last_words_to_the_log() -> None:
+    # ipykernel hands on what libraries write to descriptor 2, in a thread: where gloo ends the
+    # process, its reason would be lost with that thread.
+    with suppress(OSError):
+        os.dup2(sys.stderr.fileno(), 2)
