@@ -1,6 +1,7 @@
 """Nobody else reaches the ports of a local cluster, or takes the descriptors of its ranks."""
 
 import ctypes
+import json
 import os
 import resource
 import socket
@@ -20,7 +21,10 @@ from mimokit.cluster.local.private_network import (
     in_private_network,
 )
 from mimokit.cluster.local.processes import MOST_DESCRIPTORS
+from mimokit.cluster.worker.connections import listening_ports
+from mimokit.result_files import write_json
 from tests.cluster.functions import describe_rank
+from tests.waiting import wait_until
 
 NOBODY = 65534
 SET_DUMPABLE = 4
@@ -127,10 +131,10 @@ def test_a_rank_may_open_all_the_descriptors_that_the_system_allows(cluster: Eng
 
 @pytest.fixture(scope="module")
 def host_cluster() -> Iterator[EngineCluster]:
-    """Two engines in the network of this machine."""
+    """Two engines in the network of this machine, whose collectives have much time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(HOST_NETWORK, "1")
-        with EngineCluster(2, progress=False) as cluster:
+        with EngineCluster(2, timeout=600.0, progress=False) as cluster:
             yield cluster
 
 
@@ -157,18 +161,20 @@ def test_on_the_network_of_the_host_ranks_show_each_other_their_key(
     assert host_cluster.run(new_group, -1) == [2, 2]
 
 
-def meet_late(told: str) -> None:
-    """Form a group whose ranks connect to each other once the file is there."""
+def meet_late(folder: str) -> None:
+    """Form a group: each rank says where it listens, and connects once there is a file `told`."""
     import torch.distributed as dist
 
     from mimokit.cluster.worker.signed_store import SignedStore
 
-    get = SignedStore.get
+    get, before = SignedStore.get, listening_ports()
+    said, told = Path(folder) / f"ports-{dist.get_rank()}", Path(folder) / "told"
 
     def late(store: SignedStore, name: str) -> bytes:
         value = get(store, name)
-        while not Path(told).exists():
-            time.sleep(0.01)
+        if not said.exists():
+            write_json(said, {"ports": sorted(listening_ports() - before)})
+        wait_until(told.exists)
         return value
 
     with pytest.MonkeyPatch.context() as patch:
@@ -177,24 +183,18 @@ def meet_late(told: str) -> None:
 
 
 IMPOSTOR = """
-import encodings.idna, os, socket, sys, time
-ranks = int(sys.argv[1])
-def listening():
-    rows = [row.split() for row in open("/proc/net/tcp").read().splitlines()[1:]]
-    return {int(row[1].split(":")[1], 16) for row in rows if row[3] == "0A"}
-before, held, taken = listening(), [], set()
+import os, socket, sys
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
-print("ready", flush=True)
-while len(taken) < ranks:
-    for port in listening() - before - taken:
-        taken.add(port)
-        for number in range(4):
-            held.append(socket.create_connection(("127.0.0.1", port)))
-            held[-1].send(number.to_bytes(8, "little"))
-time.sleep(0.5)
+held = []
+for port in map(int, sys.argv[1:]):
+    for number in range(4):
+        held.append(socket.socket())
+        held[-1].connect((b"127.0.0.1", port))
+        held[-1].send(number.to_bytes(8, "little"))
 print("there", flush=True)
 sys.stdin.read()
 """
+"""Sends each port the numbers with which gloo's ranks begin, and nothing else."""
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="Only an administrator can act as another user.")
@@ -203,21 +203,21 @@ def test_another_user_who_takes_the_place_of_a_rank_and_is_silent_is_named_in_se
 ) -> None:
     """Before each rank connects to the other, user `nobody` has connected to both."""
     host_cluster.run(new_group, -1)
-    told = tmp_path / "there"
+    run = host_cluster.submit(meet_late, str(tmp_path))
+    files = [tmp_path / f"ports-{rank}" for rank in range(2)]
+    wait_until(lambda: all(file.exists() for file in files))
+    ports = [str(port) for file in files for port in json.loads(file.read_text())["ports"]]
+    assert len(ports) == 2
     with subprocess.Popen(
-        [sys.executable, "-c", IMPOSTOR, "2"],
+        [sys.executable, "-c", IMPOSTOR, *ports],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     ) as impostor:  # fmt: skip
         assert impostor.stdout is not None
-        assert impostor.stdout.readline() == "ready\n"
-        run = host_cluster.submit(meet_late, str(told))
         assert impostor.stdout.readline() == "there\n"
-        told.touch()
-        began = time.monotonic()
-        with pytest.raises(
-            RankError, match="another user of this machine is connected to ranks: nobody"
-        ):
-            run.result(60.0)
-        print("NAMED", time.monotonic() - began)
+        time.sleep(0.5)  # gloo accepts in a thread of its ranks
+        (tmp_path / "told").touch()
+        nobody = "another user of this machine is connected to ranks: nobody"
+        with pytest.raises(RankError, match=nobody):
+            run.result(180.0)
         impostor.communicate("")
     assert host_cluster.run(new_group, -1) == [2, 2]
