@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from mimokit.layout_search.task import SearchTask
 
 ROWS = 10
+LEAST_KEPT = 0.8
+"""Share of the samples that are no tail: of more equally large ones all are kept."""
 
 
 @dataclass(frozen=True)
@@ -88,14 +90,19 @@ class SearchOverSamples(Report):
 
     def _without_tail(self, other: LayoutOverSamples, share: float) -> str:
         mix, told = without_tail(self.task)
+        whole = self.task.workload.mix
+        assert whole is not None
+        if len(mix) == len(whole):
+            return "No samples are larger than the others."
         task = replace(self.task, workload=replace(self.task.workload, mix=mix))
         mine, its = (
             predict_samples(task.prediction_task(each.samples.layout), [each.chosen.policy])
             for each in (self.best, other)
         )
         left = its.policies[0].mean / mine.policies[0].mean - 1
+        dropped = 1 - len(mix) / len(whole)
         return (
-            f"Without the largest {1 - TAIL:.0%} of the samples ({told}) it would be {left:+.1%}: "
+            f"Without the largest {dropped:.0%} of the samples ({told}) it would be {left:+.1%}: "
             f"they make {share - left:+.1%} of the difference."
         )
 
@@ -186,7 +193,8 @@ def without_tail(task: SearchTask) -> tuple[SampleMix, str]:
     loads = loads_of(mix, task.model, task.workload)
     sizes = [loads.tokens, *loads.items.values()]
     size = np.max([each / (np.quantile(each, TAIL) or each.max() or 1.0) for each in sizes], axis=0)
-    kept = size <= np.quantile(size, TAIL)
+    begins = np.quantile(size, TAIL)
+    kept = size < begins if np.mean(size < begins) > LEAST_KEPT else size <= begins
     told = [f"more than {np.quantile(loads.tokens[kept], 1.0):,.0f} tokens"]
     told += [f"{items[kept].max():,.0f} items of {name}" for name, items in loads.items.items()]
     columns = {name: column[kept] for name, column in mix.columns.items()}

@@ -40,6 +40,8 @@ def test_samples_that_are_alike_have_the_answer_of_the_search(config: Any) -> No
     )
     assert all(each.chosen.policy == Policy() for each in over.finalists)
     assert [each.samples.layout for each in over.ties] == [each.layout for each in result.ties]
+    said = over.why_not(result.finalists[-1].layout)
+    assert said.endswith("No samples are larger than the others.")
 
 
 def test_padded_texts_ask_for_packing_and_the_sentence_says_so(config: Any) -> None:
