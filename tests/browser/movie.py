@@ -38,7 +38,6 @@ EDITS: tuple[Edit, ...] = (
     lambda planner: planner.field("Find ranks").fill("12"),
     lambda planner: planner.open_tab("Batch"),
     lambda planner: planner.open_tab("Traffic"),
-    lambda planner: planner.open_tab("Pipeline"),
     lambda planner: planner.open_tab("Memory"),
     lambda planner: planner.type("TP of language_module", "2"),
 )

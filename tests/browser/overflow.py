@@ -2,7 +2,7 @@
 
 `overflowing(page)` names each: an element that is wider than the view around it, a text that its
 box cuts off (what may be scrolled is not cut), a field narrower than its value, and a button, tab,
-heading or summary on two lines.
+heading, summary or row of tabs on two lines.
 """
 
 from playwright.sync_api import Page
@@ -44,6 +44,11 @@ FIND = """(oneLine) => {
         const room = node.clientWidth - parseFloat(style.paddingLeft)
           - parseFloat(style.paddingRight) - arrow;
         if (text && widthOf(text, node) > room + 1) found.push(`'${text}' is cut off in its field`);
+      }
+      const rows = node.matches("[role=tablist]") ? [...node.children].filter(seen) : [];
+      const bottoms = rows.map((each) => Math.round(each.getBoundingClientRect().bottom / 6));
+      if (new Set(bottoms).size > 1) {
+        found.push(`'${name(node)}' takes two lines`);
       }
       if (node.matches(oneLine) && !node.querySelector("b + span, br, div")) {
         const range = document.createRange();

@@ -269,3 +269,22 @@ def test_elapsed_time_is_read_in_whole_minutes(browser_page: Page) -> None:
     each = f"{READ}.then(words => [59.4, 59.6, 3580, 10_799].map(words.duration))"
     found = browser_page.evaluate(each, words.read_text(encoding="utf-8"))
     assert found == ["59 s", "1 min 00 s", "59 min 40 s", "2 h 59 min"]
+
+
+@pytest.mark.parametrize(
+    ("values", "top"),
+    [
+        ([3000, 400, 410, 390], 630),  # one slow first step of four
+        ([3000, 2500, *[400] * 8], 630),  # two of ten
+        ([400, 500, 450], 525),  # no step is far from the others
+        ([None, 400], 420),
+        ([], 0.001),
+    ],
+)
+def test_slow_first_steps_do_not_flatten_a_scale(
+    browser_page: Page, values: list[float | None], top: float
+) -> None:
+    file = Path(mimokit.__file__).parent / "charts" / "browser" / "words.js"
+    words = file.read_text(encoding="utf-8").replace("export function", "function")
+    found = browser_page.evaluate(f"values => {{ {words}; return reach(values, 0.001); }}", values)
+    assert found == pytest.approx(top, rel=0.06)

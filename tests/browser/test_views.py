@@ -214,7 +214,7 @@ def test_nothing_of_a_planner_is_cut_off_at_600_pixels(browser_page: Page, tmp_p
     browser_page.set_viewport_size({"width": 600, "height": 900})
     planner = LayoutPlanner("preset:llava_7b_heterogeneous")
     page = shown(browser_page, planner, tmp_path, width="auto", answered=True)
-    for name in ("Ranks", "Batch", "Pipeline", "Memory", "Search"):
+    for name in ("Ranks", "Batch", "Memory", "Search"):
         page.get_by_role("tab", name=name).click()
         expect(page.get_by_role("tab", name=name)).to_have_attribute("aria-selected", "true")
         beyond = page.evaluate("document.documentElement.scrollWidth")

@@ -17,6 +17,7 @@ FAULTS = """<!doctype html><meta charset="utf-8"><div class="mimokit" style="wid
 <p style="width: 60px; overflow: hidden; white-space: nowrap">a sentence that is long</p>
 <select style="width: 50px"><option>heterogeneous</option></select>
 <button style="width: 60px">Copy the command</button>
+<div role="tablist" style="width: 60px"><button>Ranks</button> <button>Batch</button></div>
 <div style="width: 100px; overflow-x: auto"><div style="width: 300px">may be scrolled</div></div>
 </div>"""
 
@@ -29,6 +30,7 @@ def test_planted_faults_are_found(browser_page: Page, tmp_path: Path) -> None:
         "'a sentence that is long' is cut off",
         "'heterogeneous' is cut off in its field",
         "'Copy the command' takes two lines",
+        "'Ranks Batch' takes two lines",
     ]
 
 

@@ -322,13 +322,13 @@ def test_tabs_of_what_a_plan_lacks_are_absent() -> None:
     assert colocated == ["ranks", "batch", "traffic", "frames", "samples", "prediction", "search"]
     apart = Driver("preset:llava_7b_heterogeneous")
     assert [tab["name"] for tab in apart.screen["tabs"]] == [
-        "ranks", "batch", "traffic", "pipeline", "frames", "samples", "prediction", "search"
+        "ranks", "batch", "traffic", "frames", "samples", "prediction", "search"
     ]  # fmt: skip
-    apart.send("tab", name="pipeline")
-    assert "1F1B over 4 stages" in apart.screen["pipeline"]["title"]
-    apart.type("model.deployment_mode", "colocated")
-    apart.type(LANGUAGE + "pipeline_parallel", "1")
-    assert apart.screen["tab"] in ("ranks", "pipeline")
+    apart.send("tab", name="prediction")
+    assert "1F1B over 4 stages" in apart.screen["prediction"]["order"]
+    together = Driver()
+    together.send("tab", name="prediction")
+    assert "order" not in together.screen["prediction"]
 
 
 def test_a_rank_and_a_sample_beyond_a_smaller_layout_are_let_go() -> None:

@@ -172,13 +172,13 @@ def test_schedule_and_prediction_agree_on_idle_time_under_virtual_stages() -> No
     for chunks in ("1", "16"):
         driver.type(language + "virtual_pipeline_model_parallel_size", chunks)
         assert driver.sentences == []
-        driver.send("tab", name="pipeline")
+        driver.send("tab", name="prediction")
         state = driver.screen
         bubble = driver.plan.pipeline.timeline().bubble
         predicted = next(each for each in state["verdict"]["lines"] if each["key"] == "idle")
         idle = [100 * max(bubble), float(predicted["value"].rstrip(" %"))]
         assert idle[0] == pytest.approx(idle[1], abs=1.5)
-        assert ("interleaved" in state["pipeline"]["title"]) == (chunks == "16")
+        assert ("interleaved" in state["prediction"]["order"]) == (chunks == "16")
     assert idle[1] < 1.5
 
 

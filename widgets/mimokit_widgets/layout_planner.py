@@ -133,7 +133,7 @@ class LayoutPlanner(PersistentWidget):
     def show(self, tab: str) -> None:
         """Open a picture.
 
-        ranks, batch, traffic, pipeline, frames, samples, prediction, search or compare.
+        ranks, batch, traffic, frames, samples, prediction, search or compare.
         """
         self._do({"type": "tab", "name": tab})
 

@@ -47,6 +47,16 @@ export function quantile(values, share) {
   return sorted.length ? sorted[Math.floor((sorted.length - 1) * share)] : 0;
 }
 
+/**
+ * The highest value that a scale has to reach. Few values of more than three times the usual one,
+ * as of slow first steps, would flatten all the rest: they end at the top.
+ */
+export function reach(values, least = 1e-9) {
+  const most = Math.max(least, ...values.filter((value) => value !== null));
+  const far = most > 3 * quantile(values, 0.5);
+  return 1.05 * (far ? Math.min(most, Math.max(least, 1.5 * quantile(values, 0.8))) : most);
+}
+
 /** A value of a metric by its kind: rate, seconds, bytes, share or number. */
 export function written(value, kind) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from mimokit.charts._palette import PHASE_COLORS, STEP_COLORS, pass_colors
 from mimokit.planning.pipeline import PipelinePlan
-from mimokit.planning.report.rows import stage_cells, stage_names
 from mimokit.planning.stepper import Tick, clock_of, planned_crossings
 from mimokit.planning.stepper.clock import PlannedStep
 from mimokit.planning.types import LayoutPlan
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
 
 UNITS = "units of the plan's clock: a forward takes 1, a backward 2"
 PERFETTO = "https://ui.perfetto.dev"
-MOST_CELLS, MOST_STAGES = 2_000, 64
-"""Of a pipeline in the planner, whose picture follows each key."""
 RECOMPUTED = "recompute"
 """What a rank computes again inside a step; the others there are communication."""
 MOST_ENDS = 4
@@ -144,25 +141,6 @@ def of_plan(plan: LayoutPlan) -> TimelineGroup:
         lanes.append(f"{module}, rank{'s' if len(ranks) > 1 else ''} {span}")
         spans += _of_worker(pipeline, clock, worker, ends)
     return TimelineGroup("planned", tuple(lanes), tuple(spans))
-
-
-def of_stages(pipeline: PipelinePlan) -> tuple[TimelineGroup, str]:
-    """Return the computations of every stage, and what of them is not shown."""
-    whole, stages = pipeline.timeline().makespan, pipeline.graph.stages
-    count = 2 * len(stages) * pipeline.schedule.num_microbatches
-    until = whole if count <= MOST_CELLS else max(12.0, whole * MOST_CELLS / count)
-    spans = []
-    for stage, cells in zip(stages[:MOST_STAGES], stage_cells(pipeline, until), strict=False):
-        for cell in cells:
-            key = f"{stage.module} {cell.kind}"
-            words = f"{key}, micro-batch {cell.microbatch}"
-            spans.append(TimelineSpan(stage.index, key, cell.start, cell.stop, words))
-    names = stage_names(pipeline)
-    rest = [f"the first {until:,.0f} of {whole:,g} units"] if until < whole else []
-    if len(stages) > MOST_STAGES:
-        rest.append(f"the first {MOST_STAGES} of {len(stages)} stages")
-    sentence = f"Shown are {listed(rest)}." if rest else ""
-    return TimelineGroup("", tuple(names[:MOST_STAGES]), tuple(spans)), sentence
 
 
 def _of_worker(

@@ -2,7 +2,7 @@
 
 import { thinned } from "mimokit/area.js";
 import { smooth } from "mimokit/series.js";
-import { memory, milliseconds, percent, quantile, short } from "mimokit/words.js";
+import { memory, milliseconds, percent, reach, short } from "mimokit/words.js";
 
 export const HEIGHT = 164;
 const DASHES = [[], [7, 3], [2, 2], [7, 2, 2, 2]];
@@ -50,12 +50,6 @@ function sayCurves(wanted, known, format) {
   const at = nearest(known[0].points)[0];
   const values = known.map((one) => `${one.name}  ${format(nearest(one.points)[1])}`);
   return [`iteration ${at}`, ...values].join("\n");
-}
-
-/** The highest value that a scale has to reach; slow first steps would flatten all the rest. */
-export function reach(values, least = 1e-9) {
-  const most = Math.max(least, ...values.filter((value) => value !== null));
-  return Math.min(most, Math.max(least, quantile(values, 0.98) * 1.5)) * 1.05;
 }
 
 function spoken({ known }, format) {
@@ -143,8 +137,6 @@ const communicationCurve = {
       mean("mean without waiting", (all) => all.phases[store.communication],
         theme.line, DASHES[1]),
       mean("waiting", (all) => all.waiting, theme.mark, DASHES[2]),
-      mean("collectives", (all) => all.collectives, theme.collectives, DASHES[3]),
-      mean("point to point", (all) => all.messages, theme.messages, DASHES[3]),
     ];
     const top = reach(shown.map((all) => all.waited), 1e-3);
     const drawn = drawCurves(area, series, { top, format: milliseconds });

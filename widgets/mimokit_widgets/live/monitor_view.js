@@ -120,9 +120,7 @@ export class MonitorView extends IterationView {
 
   theme() {
     const theme = super.theme();
-    return { ...theme, smoothing: this.smoothing, planned: this.model.get("_planned"), heat: theme.dark ? HEAT_DARK : HEAT_LIGHT,
-      collectives: theme.dark ? "#79a8ff" : "#3b6fd4",
-      messages: theme.dark ? "#c09bff" : "#8a5cd1" };
+    return { ...theme, smoothing: this.smoothing, planned: this.model.get("_planned"), heat: theme.dark ? HEAT_DARK : HEAT_LIGHT };
   }
 
   remove() {

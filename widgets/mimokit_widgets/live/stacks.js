@@ -1,8 +1,8 @@
 // Where the time of a step goes: stacked over the run, and rank by rank.
 
 import { BESIDE_ROWS } from "mimokit/area.js";
-import { HEIGHT, NOTHING_YET, reach } from "./curves.js";
-import { milliseconds, ticks } from "mimokit/words.js";
+import { HEIGHT, NOTHING_YET } from "./curves.js";
+import { milliseconds, reach, ticks } from "mimokit/words.js";
 
 const MOST_RANKS = 64;
 const RECENT_STEPS = 20;

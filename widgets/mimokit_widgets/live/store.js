@@ -90,8 +90,6 @@ export class RunStore {
     all.peak = reduced(all.peak, "memory_peak");
     all.validation = reduced(all.validation, "validation_loss");
     all.utilisation = reduced(all.utilisation, "model_flop_utilisation");
-    all.collectives = added(all.collectives, at("collective_time"));
-    all.messages = added(all.messages, at("point_to_point_time"));
     all.waiting = added(all.waiting, at("waiting_time"));
     all.rates = this.modules.map(({ rate }, module) => reduced(all.rates[module], rate));
     if (measured) this.addTimes(all, reduced(all.seconds, "total_time"), phases);
@@ -111,8 +109,8 @@ export class RunStore {
     if (known) return known;
     // told: column -> the replicas whose number is known
     const fresh = { iteration, told: {}, time: 0, seconds: 0, loss: null, validation: null, tokens: null,
-      memory: 0, peak: null, utilisation: null, ranks: 0, waited: 0, collectives: null,
-      messages: null, waiting: null, rates: this.modules.map(() => null),
+      memory: 0, peak: null, utilisation: null, ranks: 0, waited: 0,
+      waiting: null, rates: this.modules.map(() => null),
       phases: this.phases.map(() => 0) };
     this.byIteration.set(iteration, fresh);
     let place = this.ordered.length;

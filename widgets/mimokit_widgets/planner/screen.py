@@ -2,15 +2,14 @@
 
 import contextlib
 import json
+import re
 from collections.abc import Collection, Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from mimokit.charts._palette import module_colors
-from mimokit.charts.timeline.spans import UNITS, of_stages, timeline_view
 from mimokit.config import ExperimentConfig, preset_names
 from mimokit.planning.frames.batch_frames import vision_encoders
-from mimokit.planning.pipeline import PipelinePlan
 from mimokit.planning.report import PlannedLayout
 from mimokit.planning.report.rows import pipeline_section, plan_title
 from mimokit.planning.types import LayoutPlan
@@ -42,7 +41,6 @@ TABS = {
     "ranks": "Ranks",
     "batch": "Batch",
     "traffic": "Traffic",
-    "pipeline": "Pipeline",
     "frames": "Frames",
     "samples": "Samples",
     "prediction": "Memory",
@@ -128,7 +126,6 @@ def _verdict(session: Session) -> dict[str, Any] | None:
 
 def _tabs(session: Session, valid: ValidLayout) -> list[str]:
     absent = {
-        "pipeline": valid.plan.pipeline is None,
         "frames": not vision_encoders(valid.config),
         "compare": not session.pins,
     }
@@ -154,11 +151,13 @@ def _picture(
         traffic, kind = traffic_of_plan(config, plan), session.kind
         blocks, matrix = traffic_blocks(traffic, per_node, kind, by_node=session.by_node)
         return {"traffic": blocks, "numbers": matrix}
-    if tab == "pipeline":
-        assert plan.pipeline is not None, "a layout without a pipeline has no such tab"
-        return {"pipeline": _pipeline(plan, plan.pipeline)}
     if tab == "prediction":
-        return {"prediction": prediction_bars(config, plan, session.supposed)}
+        picture = prediction_bars(config, plan, session.supposed)
+        if plan.pipeline is not None:
+            section = pipeline_section(plan.pipeline, module_colors(plan.modules))
+            clock = r"^Pipeline: |, makespan [^;]*"  # in units, where the picture has seconds
+            picture["order"] = re.sub(clock, "", section.heading)
+        return {"prediction": picture}
     if tab == "frames":
         frames = session.look_at_frames()
         assert frames is not None, "a layout without images has no such tab"
@@ -184,19 +183,6 @@ def _search(session: Session, plan: LayoutPlan) -> dict[str, Any]:
         "world": f"{plan.world_size:,}",
         "loaded": place_of(session.loaded_layout, search.shown),
         "aged": AGED if aged else "",
-    }
-
-
-def _pipeline(plan: LayoutPlan, pipeline: PipelinePlan) -> dict[str, Any]:
-    colors = module_colors(plan.modules)
-    section = pipeline_section(pipeline, colors)
-    group, sentence = of_stages(pipeline)
-    return {
-        "title": section.heading,
-        "headings": list(section.columns),
-        "rows": [list(row) for row in section.rows],
-        "colors": [colors[stage.module] for stage in pipeline.graph.stages],
-        "timeline": timeline_view([group], plan.modules, UNITS, sentence),
     }
 
 

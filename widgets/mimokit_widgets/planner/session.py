@@ -351,7 +351,7 @@ class Session:
 
     @property
     def model_text(self) -> str:
-        """How large the model of the last accepted draft is, and how long its samples are."""
+        """How large the model of the last accepted draft is."""
         return "" if self.valid_draft is None else self.verdicts.model_text(self.valid_draft)
 
     def hold_of(self, draft: Draft) -> Hold | None:

@@ -106,11 +106,9 @@ class Verdicts:
         )
 
     def model_text(self, draft: Draft) -> str:
-        """Return how large the model is and how long its samples are; "" if it is not known."""
+        """Return how large the model is; "" if it is not known."""
         work = self._work_of(draft)
-        if work is None:
-            return ""
-        return f"{parameters_text(work[1][0].parameters)}, samples of {work[0]:,} tokens"
+        return "" if work is None else parameters_text(work[1][0].parameters)
 
     def _work_of(self, draft: Draft) -> Work | None:
         return _kept(self._works, draft.key, lambda: self._work(draft))

@@ -7,40 +7,8 @@ import { PredictionView } from "./prediction_view.js";
 import { RankMapView } from "./rank_map_view.js";
 import { SamplesView } from "./samples_view.js";
 import { SearchView } from "./search_view.js";
-import { TimelineView } from "mimokit/timeline_view.js";
 import { TrafficView } from "./traffic_view.js";
 import { fillMemory } from "./verdict_strip.js";
-
-/** The pipeline on the plan's clock, and a line for every stage. */
-class PipelineView {
-  constructor(host) {
-    this.title = element("h4", {});
-    const clock = element("div", {});
-    this.timeline = new TimelineView(clock);
-    this.table = element("table", {});
-    this.root = element("div", { class: "pipeline" }, this.title, clock,
-      element("div", { class: "scrolled" }, this.table));
-    host.append(this.root);
-  }
-
-  update(pipeline) {
-    const head = pipeline.headings.map((heading) => element("th", { scope: "col" }, heading));
-    const rows = pipeline.rows.map((row, at) => {
-      const dot = element("i", { class: "dot" });
-      dot.style.background = pipeline.colors[at];
-      return element("tr", {}, ...row.map((cell, column) =>
-        element("td", {}, column ? null : dot, cell)));
-    });
-    this.title.textContent = pipeline.title;
-    this.timeline.update(pipeline.timeline);
-    this.table.replaceChildren(element("thead", {}, element("tr", {}, ...head)),
-      element("tbody", {}, ...rows));
-  }
-
-  remove() {
-    this.timeline.remove();
-  }
-}
 
 /** Layouts side by side, what differs marked. */
 class ComparisonView {
@@ -95,7 +63,6 @@ const MAKERS = {
     send({ type: "sample", sample, backward })),
   traffic: (host, send) => new TrafficView(host, (kind, byNode) =>
     send({ type: "traffic", kind, by_node: byNode })),
-  pipeline: (host) => new PipelineView(host),
   frames: (host, send) => new FrameView(host, send),
   samples: (host, send) => new SamplesView(host, send),
   prediction: (host, send, planner) => new PredictionView(host, planner),

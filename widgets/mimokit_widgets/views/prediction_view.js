@@ -17,7 +17,8 @@ export class PredictionView {
     this.memory = element("div", {});
     this.work = element("div", { class: "work" });
     this.opened = new Set(); // modules whose work is shown
-    const clock = element("div", { class: "clock" }, element("h4", {}, "The step on the clock"));
+    this.order = element("h4", {});
+    const clock = element("div", { class: "clock" }, this.order);
     this.timeline = new TimelineView(clock);
     this.results = element("div", { class: "outcome" }, this.sentence, this.step, clock, this.memory, this.work);
     this.root = element("div", { class: "prediction" },
@@ -49,6 +50,7 @@ export class PredictionView {
       ? [element("h4", {}, "What each module's busiest rank does in a step"),
         ...prediction.work.map((module) => this.workOf(module))] : []));
     this.timeline.node.hidden = !prediction.timeline;
+    setText(this.order, ["The step on the clock", prediction.order].filter(Boolean).join(": "));
     if (prediction.timeline) this.timeline.update(prediction.timeline);
   }
 
