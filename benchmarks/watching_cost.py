@@ -58,7 +58,7 @@ def alternate_on_rank(
             config.model, config.runtime, state.model.module_to_grid_map, watched
         )
         assert monitor is not None
-        mailbox = getattr(state.model, "mailbox", None)
+        mailbox = None if state.model.communicator is None else state.model.mailbox
 
         def switch(on: bool) -> None:
             for name, module in state.model.modules().items():
