@@ -97,6 +97,9 @@ class StepperView(PersistentWidget):
     def _draw(self, _: object = None) -> None:
         self._draw_list()
         self._draw_opened()
+        self.samples.read(
+            self.stepper, MOST_SAVED // 2
+        )  # a page is saved in a thread: it asks none
         self._shown = self._of(self.stepper)
         self._saved.follow()
 
@@ -246,4 +249,6 @@ def _html(stepper: Stepper, samples: SampleFaces) -> str:
 
 def show_step(stepper: Stepper) -> HTML:
     """Return the picture of the step that is looked at, to stay in a notebook without a kernel."""
-    return HTML(_html(stepper, SampleFaces()))
+    samples = SampleFaces()
+    samples.read(stepper)
+    return HTML(_html(stepper, samples))

@@ -39,9 +39,7 @@ def step_svg(stepper: Stepper, samples: SampleFaces) -> str:
     plan, snapshot = stepper.plan, stepper.now
     places, colors = places_of(plan), module_colors(plan.modules)
     arrows = [] if snapshot is None else arrows_of(plan, snapshot, places)
-    steps = () if snapshot is None else snapshot.tick.steps.values()
-    numbers = sorted({step.microbatch for step in steps if step.microbatch is not None})
-    faces = {number: samples.of(stepper, number) for number in numbers}
+    faces = {} if snapshot is None else samples.of(snapshot)
     boxes = "".join(
         _box(plan, box, snapshot, stepper.next_step(box.rank), colors[box.module])
         for box in places.boxes.values()

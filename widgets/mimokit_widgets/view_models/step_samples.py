@@ -1,6 +1,7 @@
 """What the samples of a micro-batch look like: small pictures that travel along the arrows."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -46,29 +47,33 @@ class SampleFaces:
     """
 
     vocabulary: Sequence[str] = ()
-    _known: dict[tuple[int, int, int], Faces] = field(default_factory=dict)
+    _known: dict[tuple[int, int], Faces] = field(default_factory=dict)
 
-    def of(self, stepper: Stepper, microbatch: int) -> Faces:
-        """Return the samples of a micro-batch of the iteration that is looked at.
+    def read(self, stepper: Stepper, reach: int = 0) -> None:
+        """Ask ranks for the micro-batches of the step that is looked at, as they were loaded.
 
-        What no rank has loaded yet, or keeps no longer, is missing.
+        What no rank has loaded yet, or keeps no longer, stays unknown.
+
+        Args:
+            reach: steps before and behind it whose micro-batches are read, too.
         """
         now = stepper.now
-        if now is None:
-            return {}
-        key = now.iteration, microbatch, len(stepper.edits)
-        if key not in self._known:
-            first = now.iteration * len(stepper.clock)
-            done = stepper.snapshots[first : now.number + 1]
+        if now is None or stepper.ended is not None:
+            return
+        near = stepper.snapshots[max(0, now.number - reach) : now.number + reach + 1]
+        for key in {key for snapshot in near for key in _microbatches(snapshot)} - {*self._known}:
+            iteration, microbatch = key
+            first = iteration * len(stepper.clock)
+            done = stepper.snapshots[first : first + len(stepper.clock)]
             loads = [each for each in done if _loads(each, microbatch)]
-            try:
+            with suppress(StepperError, ClusterError):
                 faces = self._read(stepper, loads, ("loaded.", f"microbatch.{microbatch}.given."))
-            except (StepperError, ClusterError):
-                return {}
-            if not faces:
-                return {}
-            self._known[key] = faces
-        return self._known[key]
+                if faces:
+                    self._known[key] = faces
+
+    def of(self, snapshot: StepSnapshot) -> dict[int, Faces]:
+        """Return the micro-batches of a step as far as they were read; asks no rank."""
+        return {key[1]: self._known.get(key, {}) for key in sorted(_microbatches(snapshot))}
 
     def words(self, ids: NDArray[Any]) -> list[str]:
         """Return rows of token ids in words; no row without a vocabulary."""
@@ -100,6 +105,11 @@ class SampleFaces:
                 said = words.replace(BEYOND, "").strip()
                 faces[first + place] = SampleFace(face.address, face.ratio, said)
         return faces
+
+
+def _microbatches(snapshot: StepSnapshot) -> set[tuple[int, int]]:
+    steps = snapshot.tick.steps.values()
+    return {(snapshot.iteration, n) for n in (step.microbatch for step in steps) if n is not None}
 
 
 def _loads(snapshot: StepSnapshot, microbatch: int) -> bool:
