@@ -12,7 +12,7 @@ def test_the_steps_are_drawn_and_only_the_planted_fault_is_red(tmp_path):
         for cell in notebook.cells
         if cell.cell_type == "code" and "show_step(stepper)" in cell.source
     ]
-    assert len(pictures) >= 10
+    assert len(pictures) >= 9
     assert all("class='mimokit stepper'" in picture for picture in pictures)
     assert ["class='wrong'" in picture for picture in pictures] == [False] * (len(pictures) - 1) + [
         True
