@@ -26,7 +26,7 @@ MOST = {
     "my_gpu": 270,
     "own_data": 550,
     "own_modules": 1300,
-    "predictor": 1700,
+    "predictor": 1720,
     "slurm": 250,
     "start": 850,
     "stepper": 780,
