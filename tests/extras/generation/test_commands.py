@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
+from mimokit.cli import shared
 from mimokit.cli.main import app
-from mimokit.extras.generation import commands
 from tests import seams
 from tests.hugging_face_weights import checkpoint
 from tests.planted import planted
@@ -54,7 +54,7 @@ def engines(cluster: EngineCluster, monkeypatch: pytest.MonkeyPatch) -> EngineCl
     def given(ranks: int, running: str | None, progress: bool = False) -> Iterator[EngineCluster]:
         yield cluster
 
-    monkeypatch.setattr(commands, "engines_for", given)
+    monkeypatch.setattr(shared, "engines_for", given)
     return cluster
 
 
