@@ -17,6 +17,7 @@ from mimokit.architecture.huggingface.families import (
     language_family,
     prefix_of,
 )
+from mimokit.architecture.huggingface.module_part import part_of
 from mimokit.architecture.huggingface.qwen_vision_tensors import (
     PATCHES,
     QWEN_VISION_TYPES,
@@ -34,28 +35,10 @@ from mimokit.architecture.modules import (
     PROJECTOR_NAME,
     EncoderBranch,
     LanguageModel,
-    Model,
-    MultimodalModel,
 )
 from mimokit.architecture.tensors import by_name, encoder_tensors, module_tensors
 from mimokit.config import ModuleArchitecture
 from mimokit.config.errors import ConfigError, Problem
-
-Part = LanguageModel | VisionEncoder | EncoderBranch
-
-
-def part_of(model: Model, language: bool) -> Part:
-    """Return what of a model a module is: its language model, or else its first encoder."""
-    if isinstance(model, MultimodalModel):
-        if language:
-            return model.language
-        return model.branches[0].computed
-    wanted = LanguageModel if language else VisionEncoder
-    if not isinstance(model, wanted):
-        kinds = "a language model" if language else "a vision tower"
-        sentence = f"Weights: config.json does not describe {kinds}; give the weights of one."
-        raise ConfigError([Problem("weights", "model_type", None, sentence)])
-    return model
 
 
 def module_family(

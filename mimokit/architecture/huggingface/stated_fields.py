@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mimokit.architecture.huggingface import from_hf
-from mimokit.architecture.huggingface.module_weights import part_of
+from mimokit.architecture.huggingface.module_part import part_of
 from mimokit.architecture.modules import EncoderBranch, LanguageModel, MultimodalModel
 from mimokit.architecture.to_config import encoder_network, language_network, lone_encoder_network
 from mimokit.config import ModuleArchitecture
