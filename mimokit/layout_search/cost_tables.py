@@ -19,7 +19,7 @@ from mimokit.layout_search.task import SearchTask
 from mimokit.prediction import Layout, costs_of
 from mimokit.prediction.layout import in_first_stage
 from mimokit.prediction.memory import total_bytes
-from mimokit.prediction.module_costs import EncoderCost, LanguageCost
+from mimokit.prediction.module_costs import EncoderCost, LanguageCost, ModuleLoad
 from mimokit.prediction.step_time import TimeBreakdown
 from mimokit.prediction.step_time.breakdown import StageTime
 from mimokit.units import counted
@@ -210,6 +210,8 @@ def taker(value: Any) -> Taker | None:
 
     What stays is found once, as a search takes thousands of times.
     """
+    if isinstance(value, ModuleLoad):
+        return None  # a search does not ask what its costs follow from
     if isinstance(value, np.ndarray):
         return value.__getitem__ if value.ndim else None
     if isinstance(value, tuple):

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from mimokit.architecture.layer_work.products import visible_tokens
-from mimokit.architecture.modules import DecoderHead, LanguageModel, Module
 from mimokit.architecture.parallel_sizes import (
     RECOMPUTE_FULL,
     RECOMPUTE_SELECTIVE,
@@ -19,11 +18,10 @@ from mimokit.prediction.layout import Layout
 from mimokit.prediction.module_costs import (
     EncoderCost,
     LanguageCost,
+    ModuleLoad,
     bridge_message,
-    encoder_input,
-    language_input,
 )
-from mimokit.prediction.step_time import ModuleInput, System, module_step
+from mimokit.prediction.step_time import ModuleInput, System
 from mimokit.prediction.step_time.breakdown import PART_WORDS, StageTime
 from mimokit.prediction.step_time.layer import LayerTerms, host_term, layer_terms
 from mimokit.prediction.step_time.layer_input import LayerInput
@@ -39,7 +37,7 @@ from mimokit.prediction.step_time.stage import (
 )
 from mimokit.prediction.step_time.terms import FOLLOWS, Term, TimePiece, added
 from mimokit.prediction.task import PredictionTask
-from mimokit.prediction.workload import Workload, branches_of, decoders_of, language_of
+from mimokit.prediction.workload import Workload
 from mimokit.units import bytes_text, seconds_text
 
 PER_SECOND = 1e-8
@@ -163,23 +161,15 @@ def explain_task(
     task: PredictionTask, language: LanguageCost, encoders: list[EncoderCost]
 ) -> StepExplanation:
     """Return the explanation of a prediction, from its task and its costs."""
-    workload, system, layout = task.workload, task.system, task.layout
+    layout, system = task.layout, task.system
     rows: list[WorkRow] = []
-    for branch, cost in zip(branches_of(task.model), encoders, strict=True):
-        inside = (cost.repeated or cost) if layout.mode == "homogeneous" else cost
-        trained = workload.trains_before(branch.name, task.model)
-        inputs = encoder_input(branch, inside.sizes, workload, trained_before=trained)
-        rows += module_rows(branch, inside.sizes, inputs, system, float(inside.micro_batches))
-        rows += _bridge_rows(layout, cost, workload, system)
-    texts: tuple[LanguageModel | DecoderHead, ...] = (
-        language_of(task.model),
-        *decoders_of(task.model),
-    )
-    for module, own in zip(texts, (language, *language.decoders), strict=True):
-        trained = workload.trains_before(module.name, task.model)
-        inputs = language_input(module, own.sizes, workload, trained_before=trained)
-        rows += module_rows(module, own.sizes, inputs, system, float(own.micro_batches))
-        rows += _bridge_rows(layout, own, workload, system)
+    costs: tuple[EncoderCost | LanguageCost, ...] = (*encoders, language, *language.decoders)
+    for cost in costs:
+        inside = cost
+        if layout.mode == "homogeneous" and isinstance(cost, EncoderCost):
+            inside = cost.repeated or cost
+        rows += module_rows(inside.load)
+        rows += _bridge_rows(layout, cost, task.workload, system)
     return StepExplanation(tuple(rows), tuple(supposed(system)))
 
 
@@ -230,11 +220,10 @@ def supposed(system: System) -> Iterator[str]:
         )
 
 
-def module_rows(
-    module: Module, sizes: ParallelSizes, inputs: ModuleInput, system: System, micro_batches: float
-) -> Iterator[WorkRow]:
+def module_rows(load: ModuleLoad) -> Iterator[WorkRow]:
     """Yield the work of a module's busiest rank in a step; it runs alone."""
-    step = module_step(module, sizes, inputs, system, micro_batches)
+    module, sizes, inputs, system = load.module, load.sizes, load.inputs, load.system
+    step, micro_batches = load.step(), float(load.micro_batches)
     stage, busiest = _busiest(step, int(sizes.pipeline))
     net, layers = module.net, layers_of(module, sizes, stage)
     tokens = inputs.sequences * inputs.seq / sizes.context
@@ -261,7 +250,7 @@ def module_rows(
         for way, times, done in _passes(terms, inputs, system, float(count), again):
             for term in done:
                 yield _row(module.name, way, term, times * micro_batches)
-    yield from _once(module, sizes, inputs, system, micro_batches, step, busiest)
+    yield from _once(load, step, busiest)
 
 
 @dataclass(frozen=True)
@@ -277,16 +266,9 @@ class Again:
     cores: float
 
 
-def _once(
-    module: Module,
-    sizes: ParallelSizes,
-    inputs: ModuleInput,
-    system: System,
-    micro_batches: float,
-    step: ModuleStep,
-    busiest: StageTime,
-) -> Iterator[WorkRow]:
-    message = boundary_message(module, sizes, inputs, system)
+def _once(load: ModuleLoad, step: ModuleStep, busiest: StageTime) -> Iterator[WorkRow]:
+    module, sizes, system = load.module, load.sizes, load.system
+    message = boundary_message(module, sizes, load.inputs, system)
     if float(step.pipeline) > 0:
         hop = added(
             "pipeline", "sends between stages", message.pieces(), bytes=message.bytes, launches=1.0
@@ -296,26 +278,21 @@ def _once(
         waits = TimePiece(1.0, step.bubble, "time in which other stages work", FOLLOWS)
         bubble = added("bubble", "waits for other stages", (waits,))
         yield _row(module.name, "step", bubble, 1.0)
-    update = update_terms(module, sizes, system, 0, trained=inputs.trained)
-    yield from _between_replicas(module.name, sizes, update, micro_batches, step, busiest)
+    update = update_terms(module, sizes, system, 0, trained=load.inputs.trained)
+    yield from _between_replicas(load, update, step, busiest)
     if float(update.optimizer.seconds) > 0:
         yield _row(module.name, "step", update.optimizer, 1.0)
 
 
 def _between_replicas(
-    name: str,
-    sizes: ParallelSizes,
-    update: UpdateTerms,
-    micro_batches: float,
-    step: ModuleStep,
-    busiest: StageTime,
+    load: ModuleLoad, update: UpdateTerms, step: ModuleStep, busiest: StageTime
 ) -> Iterator[WorkRow]:
     """Yield the reduction of gradients and the gathering of weights, less what passes hide.
 
     Weights that are sharded in full are gathered by each pass.
     """
-    sharded = bool(np.any(sizes.fully_sharded))
-    times = micro_batches if sharded else 1.0
+    sharded = bool(np.any(load.sizes.fully_sharded))
+    times = float(load.micro_batches) if sharded else 1.0
     behind = 1.0 if float(np.asarray(busiest.backward.total)) > 0 else 0.0
     gather = update.gather.times(1.0 + behind if sharded else 1.0)
     both = (update.reduce, gather)
@@ -326,7 +303,7 @@ def _between_replicas(
     for term in both:  # each hides as large a share of it
         share = float(np.asarray(term.seconds)) * (exposed / seconds)
         hidden = float(np.asarray(term.seconds)) - share
-        yield _row(name, "step", replace(term, seconds=share, hidden=hidden), times)
+        yield _row(load.module.name, "step", replace(term, seconds=share, hidden=hidden), times)
 
 
 def _passes(

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from mimokit.architecture import LanguageModel
-from mimokit.architecture.modules import DecoderHead, EncoderBranch
+from mimokit.architecture.modules import DecoderHead, EncoderBranch, Module
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.config.runtime import ZERO_BUBBLE, PipelineOrder
 from mimokit.prediction.layout import Layout, around
 from mimokit.prediction.memory import (
+    MemoryLine,
+    memory_lines,
     micro_batches_in_flight,
     micro_batches_through,
     stage_memory,
@@ -27,6 +30,42 @@ from mimokit.prediction.workload import Workload
 
 
 @dataclass(frozen=True)
+class ModuleLoad:
+    """A module with its sizes and its input, from which follow its seconds and its bytes."""
+
+    module: Module
+    sizes: ParallelSizes
+    inputs: ModuleInput
+    micro_batches: Numbers
+    system: System
+
+    def step(self) -> ModuleStep:
+        """Return its seconds where it runs alone."""
+        return module_step(self.module, self.sizes, self.inputs, self.system, self.micro_batches)
+
+    def bytes(self, stage: Numbers, held_for: Numbers) -> Mapping[str, Numbers]:
+        """Return the bytes on a rank of a stage that stores `held_for` micro-batches, by part."""
+        return stage_memory(*self._network, stage, held_for=held_for, **self._stored)
+
+    def memory_lines(self, stage: int, held_for: float) -> tuple[MemoryLine, ...]:
+        """Return the same with formulas."""
+        return memory_lines(*self._network, stage, held_for=held_for, **self._stored)
+
+    @property
+    def _network(self) -> tuple[Module, ParallelSizes, Any, Any]:
+        return self.module, self.sizes, self.inputs.seq, self.micro_batches
+
+    @property
+    def _stored(self) -> dict[str, Any]:
+        return {
+            "samples": self.inputs.sequences,
+            "frozen": not self.inputs.trained,
+            "passes_gradient": self.inputs.passes_gradient,
+            "storage": self.system.storage,
+        }
+
+
+@dataclass(frozen=True)
 class LanguageCost:
     """Cost of the language model without encoders, or of a decoder behind it.
 
@@ -37,6 +76,7 @@ class LanguageCost:
         sample_bytes: bytes per sample that a decoder behind it receives.
         decoders: the costs of these.
         topology: (module, the modules that it feeds), feeders first, of all modules of the model.
+        load: what all this follows from.
     """
 
     sizes: ParallelSizes
@@ -44,6 +84,7 @@ class LanguageCost:
     step: ModuleStep
     first: Mapping[str, Numbers]
     last: Mapping[str, Numbers]
+    load: ModuleLoad
     order: PipelineOrder | None = None
     name: str = ""
     trained: bool = True
@@ -115,6 +156,7 @@ class EncoderCost:
         sample_bytes: bytes per sample that the module behind it receives.
         repeated: the cost if each context-parallel rank encodes all inputs of its replica. None
             without context parallelism.
+        load: what all this follows from.
     """
 
     name: str
@@ -126,6 +168,7 @@ class EncoderCost:
     activations: Numbers
     micro_batches: Numbers
     sample_bytes: float
+    load: ModuleLoad
     repeated: EncoderCost | None = None
     trained: bool = True
     weights: Numbers = 0.0
@@ -174,35 +217,21 @@ def language_cost(
     name = _name_of(model, layout)
     sizes = dealt(model, layout.modules[name], system)
     micro_batches = workload.global_batch_size / (sizes.data * sizes.micro_batch)
-    frozen = model.name in workload.frozen
     inputs = language_input(model, sizes, workload, trained_before=trained_before)
-    step = module_step(model, sizes, inputs, system, micro_batches)
+    load = ModuleLoad(model, sizes, inputs, micro_batches, system)
     stages = (0, sizes.pipeline - 1)
     held = [language_in_flight(model, layout, workload, stage) for stage in stages]
-
-    def memory(stage: Numbers, held_for: Numbers) -> Mapping[str, Numbers]:
-        return stage_memory(
-            model,
-            sizes,
-            workload.seq_length,
-            micro_batches,
-            stage,
-            frozen=frozen,
-            passes_gradient=trained_before,
-            held_for=held_for,
-            storage=system.storage,
-        )
-
-    first, last = (memory(stage, number) for stage, number in zip(stages, held, strict=True))
+    first, last = map(load.bytes, stages, held)
     return LanguageCost(
         sizes,
         micro_batches,
-        step,
+        load.step(),
         first,
         last,
+        load,
         workload.pipeline_order,
         name=name,
-        trained=not frozen,
+        trained=inputs.trained,
         held=(held[0], held[1]),
         kept=(first["activations"] / held[0], last["activations"] / held[1]),
         sample_bytes=float(system.number_bytes) * workload.seq_length * model.net.hidden,
@@ -295,14 +324,9 @@ def _encoder_cost(
     trained_before: bool,
 ) -> EncoderCost:
     seen = workload.input_of(branch)
-    frozen = branch.name in workload.frozen
     inputs = encoder_input(branch, sizes, workload, trained_before=trained_before)
-    step = module_step(branch, sizes, inputs, system, micro_batches)
-    parts = stage_memory(
-        branch, sizes, seen.length, micro_batches, 0,
-        samples=inputs.sequences, frozen=frozen, passes_gradient=trained_before, held_for=1,
-        storage=system.storage,
-    )  # fmt: skip
+    load = ModuleLoad(branch, sizes, inputs, micro_batches, system)
+    step, parts = load.step(), load.bytes(0, 1)
     held = total_bytes(parts) - parts["activations"] - parts["logits"]
     share = np.where(np.greater(step.work.total, 0), step.forward / step.work.total, 1.0)
     share = np.minimum(share, 1.0)  # of a frozen encoder rounding makes it 1 + 2e-16
@@ -324,10 +348,11 @@ def _encoder_cost(
         * seen.count
         * seen.length
         / merge,
-        trained=not frozen,
+        trained=inputs.trained,
         weights=step.weights,
         others=once - slowest,
         hop=step.hop,
+        load=load,
     )
 
 

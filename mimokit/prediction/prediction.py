@@ -21,13 +21,12 @@ from mimokit.prediction.deployment_modes import (
 )
 from mimokit.prediction.explanation import explain_task
 from mimokit.prediction.layout import Layout, connected
-from mimokit.prediction.memory import MemoryLine, memory_lines, total_bytes
+from mimokit.prediction.memory import MemoryLine, total_bytes
 from mimokit.prediction.module_costs import (
     EncoderCost,
     LanguageCost,
     encoder_cost,
     language_cost,
-    language_in_flight,
 )
 from mimokit.prediction.peak import peak_of_rank
 from mimokit.prediction.pipeline import simulated_passes
@@ -120,7 +119,7 @@ def predict_task(task: PredictionTask) -> Prediction:
         low=seconds * (1 - band),
         high=seconds * (1 + band),
         parts=_parts(language, cost, seconds),
-        lines=_memory_table(task, language, encoders),
+        lines=_memory_table(layout, workload, language, encoders),
         peak_memory=float(cost.memory),
         fit_chance=fit_chance(language, language_of(model).net.layers, float(cost.memory), system),
         capacity=system.hardware.memory_bytes,
@@ -215,48 +214,20 @@ def _parts(language: LanguageCost, cost: LayoutCost, seconds: float) -> dict[str
 
 
 def _memory_table(
-    task: PredictionTask, language: LanguageCost, encoders: list[EncoderCost]
+    layout: Layout, workload: Workload, language: LanguageCost, encoders: list[EncoderCost]
 ) -> Mapping[str, tuple[MemoryLine, ...]]:
-    layout, workload, storage = task.layout, task.workload, task.system.storage
     lines: dict[str, tuple[MemoryLine, ...]] = {}
     encoder_bytes = 0.0
-    for branch, encoder in zip(branches_of(task.model), encoders, strict=True):
-        seen = workload.input_of(branch)
+    for encoder in encoders:
         inside = (encoder.repeated or encoder) if layout.mode == "homogeneous" else encoder
-        uneven = seen.imbalance_over(inside.sizes.data, inside.sizes.micro_batch)
         at_once = workload.encoder_microbatches
         alive = float(encoder_alive(layout.mode, language, inside, encoders, at_once))
         encoder_bytes += float(inside.memory(alive))
-        lines[branch.name] = memory_lines(
-            branch,
-            inside.sizes,
-            seen.length,
-            float(inside.micro_batches),
-            0,
-            samples=float(seen.count * inside.sizes.micro_batch * uneven),
-            frozen=branch.name in workload.frozen,
-            passes_gradient=workload.trains_before(branch.name, task.model),
-            held_for=alive,
-            storage=storage,
-        )
+        lines[encoder.name] = inside.load.memory_lines(0, alive)
     shared = encoder_bytes if layout.mode == "homogeneous" else 0.0
-    texts: tuple[LanguageModel | DecoderHead, ...] = (
-        language_of(task.model),
-        *decoders_of(task.model),
-    )
-    for module, cost in zip(texts, (language, *language.decoders), strict=True):
+    for cost in (language, *language.decoders):
         stage = _fullest_stage(cost, shared if cost is language else 0.0)
-        lines[cost.name] = memory_lines(
-            module,
-            cost.sizes,
-            workload.seq_length,
-            float(cost.micro_batches),
-            stage,
-            frozen=not cost.trained,
-            passes_gradient=workload.trains_before(module.name, task.model),
-            held_for=float(language_in_flight(module, layout, workload, stage)),
-            storage=storage,
-        )
+        lines[cost.name] = cost.load.memory_lines(stage, float(cost.held[stage > 0]))
     return lines
 
 
