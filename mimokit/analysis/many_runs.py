@@ -94,9 +94,6 @@ def predicted_step(
     Args:
         hardware: as in `mimokit.predict`: the file that `mimokit.calibrate` wrote on the machine
             of the runs, or a GPU.
-
-    Raises:
-        ValueError: the config cannot be predicted for this hardware.
     """
     prediction = predict(config, gpu=hardware)
     return prediction.seconds, prediction.low, prediction.high
@@ -109,9 +106,6 @@ def predicted_if_known(
 
     Returns:
         None if neither names hardware, or if the config cannot be predicted for its own.
-
-    Raises:
-        ValueError: the config cannot be predicted for the hardware that was given.
     """
     source = hardware or getattr(config.runtime, "hardware", None)  # that of a fit has none
     if source is None:

@@ -100,11 +100,7 @@ def read_sound_table(
     columns: Sequence[str],
     texts: Collection[str] = TEXT_COLUMNS,
 ) -> pd.DataFrame:
-    """Return a table of which nothing is wrong; an empty one without the file.
-
-    Raises:
-        RunFolderError: something is wrong with the file.
-    """
+    """Return a table of which nothing is wrong; an empty one without the file."""
     if not file.is_file():
         return pd.DataFrame(columns=list(columns))
     content = read_table(file, needed, [name for name in KEYS if name in needed], texts)
@@ -149,9 +145,6 @@ def find_runs(paths: Paths) -> Found:
     A run has the name of its folder. Runs of one name are distinguished by the folders above them,
     as in `run_20260102_030405/colocated`. Runs that were moved into `earlier/` are not taken,
     unless a path names them.
-
-    Raises:
-        RunFolderError: the paths have no run.
     """
     listed = _given(paths)
     folders: dict[Path, None] = {}

@@ -127,11 +127,7 @@ def written(
     hosts: tuple[str, ...] = (),
     gpus_per_node: int = 8,
 ) -> str:
-    """Return a layout in one of the forms that it can leave in.
-
-    Raises:
-        ConfigError: the form cannot hold the layout, or the samples of a step are not known.
-    """
+    """Return a layout in one of the forms that it can leave in."""
     if form == "slurm":
         return interop.to_slurm(layout, script, gpus_per_node=gpus_per_node)
     if form == "torchrun":
@@ -182,11 +178,7 @@ _OPTIONS = {"seq_length": "--seq-length", "global_batch_size": "--global-batch"}
 def step_of(
     known: Workload | None, seq_length: int | None, global_batch_size: int | None
 ) -> Workload | None:
-    """Return what a step computes, with the numbers that are given in place of the known ones.
-
-    Raises:
-        ConfigError: a number is below 1, or one of them is given and nothing says the other.
-    """
+    """Return what a step computes, with the numbers that are given in place of the known ones."""
     if seq_length is None and global_batch_size is None:
         return known
     options = {"seq_length": seq_length, "global_batch_size": global_batch_size}

@@ -106,11 +106,7 @@ def named_modules(config: ExperimentConfig, further: Iterable[str] = ()) -> tupl
 
 
 def named_source(config: ExperimentConfig) -> Callable[[ExperimentConfig], Any] | None:
-    """Return the function that `data.source` names, None where it names none.
-
-    Raises:
-        ConfigError: it cannot be imported, or cannot be called with the config alone.
-    """
+    """Return the function that `data.source` names, None where it names none."""
     path = config.data.source
     if path is None:
         return None

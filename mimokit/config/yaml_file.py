@@ -157,11 +157,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def parse_yaml(text: str, path: Path) -> dict[str, Any]:
-    """Return the mapping that a YAML 1.2 text holds; the path is what problems call it.
-
-    Raises:
-        ConfigError: it is empty, not YAML, too large or not a mapping.
-    """
+    """Return the mapping that a YAML 1.2 text holds; the path is what problems call it."""
     _check_length(text, path)
     content = _loaded(text, path)
     if content is None:

@@ -61,9 +61,6 @@ def resolved_values(
     Args:
         experiment: one of those of its `sweep`, by name; of a file without one its own name.
         world_size: ranks of the world, to work out missing data_parallel sizes.
-
-    Raises:
-        ConfigError: everything that is wrong with it.
     """
     layers = read_layers(config_path)
     if experiment is not None:

@@ -239,11 +239,7 @@ def _of_parts(parts: Mapping[Any, Any], made: Callable[[Mapping[Any, Any]], Any]
 def enumerate_modules(
     task: SearchTask,
 ) -> tuple[Candidates, tuple[Candidates, ...], tuple[str, ...]]:
-    """Return candidates of the language model and of the others, and sentences of what was cut.
-
-    Raises:
-        ConfigError: a module has no valid sizes at all.
-    """
+    """Return candidates of the language model and of the others, and sentences of what was cut."""
     cut: tuple[str, ...] = ()
     per_module: list[Candidates] = []
     modules: tuple[Module, ...] = (task.language, *task.others)

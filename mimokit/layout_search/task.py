@@ -136,9 +136,6 @@ def load_source(source: ModelSource) -> Model | ExperimentConfig:
         source: a model; the name of a shipped one; a Hugging Face directory or config.json, which
             becomes what a run computes of it; an experiment (config, mapping in the form of a YAML
             file, YAML file or `preset:NAME`).
-
-    Raises:
-        ConfigError: the model does not exist, or the experiment is wrong.
     """
     if isinstance(source, Model | ExperimentConfig):
         return source

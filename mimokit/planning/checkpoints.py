@@ -266,11 +266,7 @@ def some(names: Iterable[str]) -> str:
 
 
 def check_same_model(checkpoint: Checkpoint, wanted: Mapping[str, Shape]) -> None:
-    """Reject a checkpoint of another model.
-
-    Raises:
-        ConfigError: names or shapes differ; the sentence lists them.
-    """
+    """Reject a checkpoint of another model."""
     saved = checkpoint.weights
     parts = []
     if lacks := sorted(wanted.keys() - saved.keys()):

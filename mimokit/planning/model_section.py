@@ -16,9 +16,6 @@ def experiment_of_model(
         data: the section of the same experiment. None: one micro-batch of as few samples as all
             replicas share equally, whose samples have one item of every encoder.
         world_size: ranks of the world; None: as many as the modules need.
-
-    Raises:
-        ConfigError: the section does not describe the network of a module.
     """
     return ExperimentConfig(model=model, data=data or _smallest(model, world_size), name="model")
 

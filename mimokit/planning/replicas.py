@@ -147,11 +147,7 @@ class ReplicaPlan:
         return tuple(other for other in every if other != rank)
 
     def placed(self, hosts: Sequence[str]) -> tuple[ReplicaPlan, Placement]:
-        """Return this plan on the engines of a cluster, and which engine becomes which rank.
-
-        Raises:
-            ConfigError: there are fewer engines than ranks.
-        """
+        """Return this plan on the engines of a cluster, and which engine becomes which rank."""
         if len(hosts) < self.world_size:
             sentence = (
                 f"Section 'strategy': strategy.replicas is {self.replicas}, which makes "
@@ -182,11 +178,7 @@ class ReplicaPlan:
 def plan_replicas(
     config: ExperimentConfig, modules: Mapping[str, ModuleRanks], layout_ranks: int
 ) -> ReplicaPlan | None:
-    """Plan the replicas of a layout; None: the config has no strategy.
-
-    Raises:
-        ConfigError: groups do not suit the replicas, or the room of strategies is not installed.
-    """
+    """Plan the replicas of a layout; None: the config has no strategy."""
     if config.strategy is None:
         return None
     plan: ReplicaPlan = strategies().planned(config, modules, layout_ranks)

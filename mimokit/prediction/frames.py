@@ -139,11 +139,7 @@ BETWEEN_RANKS = "/"
 
 
 def read_counts(text: str) -> list[list[int]]:
-    """Return the frames per sample of every rank; a text without a slash is that of one rank.
-
-    Raises:
-        ConfigError: something is not a number of frames, or there are too many.
-    """
+    """Return the frames per sample of every rank; a text without a slash is that of one rank."""
     ranks = []
     for part in text.split(BETWEEN_RANKS):
         words = re.split(r"[\s,;]+", part.strip(" \t\r\n,;[]"))

@@ -9,9 +9,6 @@ def peak_of_hardware(runtime: RuntimeConfig, world_size: int) -> float | None:
     """Return the FLOP/s of one rank at most on `runtime.hardware`; None if that is not given.
 
     What `calibrate` measured on a CPU is the peak of a core, which ranks may share.
-
-    Raises:
-        ConfigError: the hardware does not exist, or its peak in the run's precision is not known.
     """
     source = runtime.hardware
     if source is None:

@@ -71,11 +71,7 @@ def _estimates_of(config: ExperimentConfig, layout: LayoutPlan) -> Estimates:
 
 
 def equal_hosts(plan: LayoutPlan, engines: int) -> list[str]:
-    """Return the host of each engine of as many equal hosts as the replicas of a layout need.
-
-    Raises:
-        ConfigError: the layout has no replicas, or a host has no engine.
-    """
+    """Return the host of each engine of as many equal hosts as the replicas of a layout need."""
     replicas = _replicas(plan)
     if engines < 1:
         sentence = f"engines_per_host is {engines}; it must be at least 1."

@@ -101,12 +101,7 @@ def _linked_replicas(config: ExperimentConfig, world_size: int | None) -> Replic
 
 
 def system_of(hardware: Hardware, software: Software, workload: Workload, model: Model) -> System:
-    """Return the system on which a workload runs.
-
-    Raises:
-        ConfigError: the recipe states facts of experts that the model has not, or the software was
-            calibrated on another GPU.
-    """
+    """Return the system on which a workload runs."""
     check_calibrated(software, hardware)
     has_experts = language_of(model).net.moe is not None
     recipe = recipe_of(workload.recipe, hardware.name, software.name, has_experts)
@@ -130,11 +125,7 @@ def section_of(source: object) -> PredictionConfig:
 def chosen_hardware(
     hardware: HardwareSource | None, gpu: HardwareSource | None, section: PredictionConfig
 ) -> Hardware:
-    """Return the hardware of either argument, or else that of the section.
-
-    Raises:
-        ConfigError: both arguments are given, or the hardware is unknown.
-    """
+    """Return the hardware of either argument, or else that of the section."""
     if hardware is not None and gpu is not None:
         raise _refused(f"gpu is {gpu} and hardware is {hardware}; they are the same, give one.")
     chosen = hardware if gpu is None else gpu
@@ -154,11 +145,7 @@ def chosen_software(
 
 
 def chosen_price(price_per_gpu_hour: float | None, section: PredictionConfig) -> float | None:
-    """Return the price of the argument, or else that of the section.
-
-    Raises:
-        ConfigError: the price is negative or not a number.
-    """
+    """Return the price of the argument, or else that of the section."""
     price = section.price_per_gpu_hour if price_per_gpu_hour is None else price_per_gpu_hour
     check_price(price)
     return price

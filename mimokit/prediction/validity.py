@@ -109,11 +109,7 @@ def check_layout(model: Model, layout: Layout, workload: Workload) -> None:
 
 
 def check_counts(layout: Layout) -> None:
-    """Refuse a layout of no modules, and sizes that are not whole numbers of at least 1.
-
-    Raises:
-        ConfigError: one problem per wrong size.
-    """
+    """Refuse a layout of no modules, and sizes that are not whole numbers of at least 1."""
     if not layout.modules:
         sentence = "Layout: it has no modules; give each its sizes."
         raise ConfigError([Problem("layout", "modules", None, sentence)])

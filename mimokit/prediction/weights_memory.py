@@ -152,11 +152,7 @@ def _of_rank(model: Model, sizes: ParallelSizes, seq_length: int) -> RankMemory:
 
 
 def tokens_of(weights: WeightDirectory, seq_length: int | None) -> int:
-    """Return the tokens of a sequence: those asked for, or 4,096 as far as positions allow.
-
-    Raises:
-        ConfigError: they are below 1, or more than the model has positions.
-    """
+    """Return the tokens of a sequence: those asked for, or 4,096 as far as positions allow."""
     positions = functions_of(weights.config).positions
     if seq_length is None:
         return min(MOST_TOKENS, positions or MOST_TOKENS)
@@ -179,11 +175,7 @@ def obstacle(weights: WeightDirectory, size: int) -> str | None:
 
 
 def computed_model(weights: WeightDirectory, seq_length: int) -> tuple[Model, str]:
-    """Return what a run computes of a weights directory, and what figures are for.
-
-    Raises:
-        ConfigError: it has no language model, or an image leaves no room for text.
-    """
+    """Return what a run computes of a weights directory, and what figures are for."""
     model = WeightPlanner(weights).family.model
     said = [DESCRIBED] if weights.has_no_files else []
     check_language(weights)

@@ -236,11 +236,7 @@ class Workload:
 
 
 def language_of(model: Model) -> LanguageModel:
-    """Return the language model of a model.
-
-    Raises:
-        ConfigError: the model is only an encoder.
-    """
+    """Return the language model of a model."""
     if isinstance(model, MultimodalModel):
         return model.language
     if isinstance(model, VisionEncoder | AudioEncoder | TextEncoder | RowEncoder):

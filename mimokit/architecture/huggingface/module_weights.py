@@ -54,9 +54,6 @@ def module_family(
     Args:
         network: of the module, which leaves out what its config does; None: a whole language model.
         others: names among which an encoder's projector is if it is not among the former.
-
-    Raises:
-        ConfigError: as `family_of`, or the part does not exist.
     """
     kind = config.get("model_type")
     check_readable("Weights", kind, (*FAMILIES, *MIXTURE_TYPES))

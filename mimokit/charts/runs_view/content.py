@@ -85,9 +85,6 @@ def runs_content(runs: Runs, baseline: str | None = None, metric: str | None = N
     Args:
         baseline: as in `mimokit.analysis.compare`.
         metric: that is compared first; by default tokens per second, or else what is there.
-
-    Raises:
-        ValueError: the baseline or the metric does not exist.
     """
     metrics = _metrics(runs.iterations)
     draws = max(FEWEST_DRAWS, min(MOST_DRAWS, DRAWS_OF_ALL // max(1, len(runs))))

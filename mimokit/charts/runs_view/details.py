@@ -42,9 +42,6 @@ def run_figures(
 
     Args:
         hardware: as in `mimokit.analysis.many_runs.predicted_if_known`.
-
-    Raises:
-        ValueError: none of the runs can be predicted for the hardware that was given.
     """
     planned = _planned(runs, names, hardware)
     known = {name: step_figures(runs, name)[0] for name in names}

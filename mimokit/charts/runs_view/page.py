@@ -38,9 +38,6 @@ def runs_view(
 
     Args:
         hardware: as in `mimokit.analysis.many_runs.predicted_if_known`.
-
-    Raises:
-        ValueError: as `compare`; or no run that is shown can be predicted for the hardware.
     """
     content = runs_content(runs, baseline, metric)
     pair = pair_of(runs, content.chosen)

@@ -36,9 +36,6 @@ def drawn_timeline(
     Args:
         iteration: of the trace; None for the one of median duration.
         inside: of the steps of the same trace, of `read_trace(..., inside=True)`.
-
-    Raises:
-        ValueError: the iteration was not traced.
     """
     steps = None if trace is None else traced_iteration(trace, iteration)
     groups = []

@@ -66,11 +66,7 @@ def refused(where: object, field: str, value: object, sentence: str) -> ConfigEr
 
 
 def read_header(path: Path) -> dict[str, StoredTensor]:
-    """Return the tensors of a safetensors file in the order of its data.
-
-    Raises:
-        ConfigError: it cannot be opened, or its header is not one of this file.
-    """
+    """Return the tensors of a safetensors file in the order of its data."""
     try:
         with open_regular(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size

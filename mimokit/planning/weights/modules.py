@@ -35,9 +35,6 @@ def module_planner(
     """Return the planner of the tensors of a module.
 
     The directory may contain more than the module.
-
-    Raises:
-        ConfigError: as `WeightPlanner`; no tensor begins with the prefix.
     """
     names = list(weights.tensors)
     prefix = network.weights_prefix

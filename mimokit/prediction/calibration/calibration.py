@@ -22,9 +22,6 @@ def fit_hardware(measured: Measurements) -> tuple[Hardware, tuple[FittedLaw, ...
 
     What hardware has once for all precisions (the cost of a kernel, the half width, the share of
     attention) is that of the precision that was measured first.
-
-    Raises:
-        ConfigError: there are too few measurements, or a time is not positive and finite.
     """
     precisions = tuple(dict.fromkeys(product.precision for product in measured.products))
     products = {name: _product_law(name, measured.products) for name in precisions}

@@ -65,9 +65,6 @@ def fit_law(
 
     Args:
         terms: term -> its value in each row.
-
-    Raises:
-        ConfigError: there are fewer rows than terms, or a row is not a positive finite number.
     """
     measured = np.asarray(seconds, dtype=np.float64)
     _check(name, measured, len(terms))

@@ -279,11 +279,7 @@ def save_hardware(hardware: Hardware, path: str | os.PathLike[str]) -> Path:
 
 
 def hardware_from_mapping(content: Mapping[str, Any], where: str) -> Hardware:
-    """Return the hardware that a mapping describes.
-
-    Raises:
-        ConfigError: a field is missing, unknown, of the wrong type, or out of its bounds.
-    """
+    """Return the hardware that a mapping describes."""
     try:
         hardware = _HARDWARE.validate_python(content)
     except ValidationError as error:

@@ -60,11 +60,7 @@ def default_name(gpu: str, stack: str, has_experts: bool) -> str:
 
 
 def recipe_of(stated: RecipeConfig | None, gpu: str, stack: str, has_experts: bool) -> Recipe:
-    """Return the recipe with defaults for what is not stated.
-
-    Raises:
-        ConfigError: a fact about experts of a model that has none.
-    """
+    """Return the recipe with defaults for what is not stated."""
     said: dict[str, Any] = {
         name: getattr(stated, name)
         for name in RecipeConfig.model_fields
