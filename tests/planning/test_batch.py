@@ -79,15 +79,6 @@ def test_only_the_ends_of_pipelines_read() -> None:
     assert language.loaded[18] == (2, 4)
 
 
-def test_homogeneous_modules_share_samples() -> None:
-    same = sizes(tp=2, dp=2, pp=2)
-    plan = mimokit.plan(layout("homogeneous", same, 3, images=dict(same)))
-    images, language = plan.batch.modules["images"], plan.batch.modules["language"]
-    assert images.samples == {rank: language.samples[rank] for rank in range(4)}
-    assert images.loads == (0, 1, 2, 3)
-    assert language.loads == tuple(range(8))
-
-
 def test_ranges_are_mappings() -> None:
     plan = mimokit.plan(layout("colocated", sizes(tp=2, dp=1), 2, images=sizes(dp=2)))
     samples = plan.batch.modules["images"].samples

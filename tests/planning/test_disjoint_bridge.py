@@ -102,16 +102,6 @@ def test_leaders_equal_megatrons(megatron, pair) -> None:
     assert sorted(back) == sorted(ends)
 
 
-@pytest.mark.parametrize(
-    ("order", "sources", "destinations"),
-    [(("tp", "cp", "pp", "dp"), [3, 7], [8, 12]), (("tp", "cp", "dp", "pp"), [5, 7], [8, 10])],
-)
-def test_leaders_by_hand(order, sources, destinations) -> None:
-    # Trap T11: TP2 PP2 DP2 on both sides; the same sizes, other ranks.
-    ends = (grid(order, 0, tp=2, pp=2, dp=2), grid(order, 8, tp=2, pp=2, dp=2))
-    assert list(bridge(*ends, 4).leader_edges) == list(zip(sources, destinations, strict=True))
-
-
 def test_the_base_grid_may_hold_experts() -> None:
     # Trap T14: with tp1 ep2 dp2 the group of a replica is over ep; no rank is left out of it.
     order = ("tp", "ep", "dp")

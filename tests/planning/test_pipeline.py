@@ -75,16 +75,6 @@ def test_json_of_24_ranks() -> None:
     assert pipeline["unit_times"] == {"forward": 1, "backward": 2, "transfer": 0}
 
 
-def test_json_of_a_leader() -> None:
-    # One sample a replica is not cut for four ranks.
-    (bridge,) = found(layout("heterogeneous", sizes(tp=4, dp=2, offset=2), 1, images=sizes(dp=2)))[
-        "bridges"
-    ]
-    assert bridge["form"] == "leader"
-    assert bridge["slices"]["6"] == [0, 1]
-    assert bridge["slices"]["7"] == [0, 0]
-
-
 def test_json_of_two_encoders() -> None:
     # Trap T31: encoders of 1 and 3 stages, a language module of 2.
     pipeline = found(two_encoders())["pipeline"]

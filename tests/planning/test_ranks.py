@@ -71,13 +71,6 @@ def test_a_rank_finds_itself(
     assert group in ours.groups(*dimensions)
 
 
-def test_the_order_of_dimensions_does_not_matter() -> None:
-    # Trap T13: a grid [2, 2, 2] over a, b, c.
-    grid = RankGrid(("a", "b", "c"), (2, 2, 2))
-    assert grid.groups("a", "b") == ((0, 1, 2, 3), (4, 5, 6, 7))
-    assert grid.groups("b", "a") == ((0, 1, 2, 3), (4, 5, 6, 7))
-
-
 def test_replicas_are_inside_stages() -> None:
     # Trap T12: TP4 PP2 DP2 at offset 8 in the order tp-cp-dp-pp.
     ours = rank_map(4, 1, 2, 2, offset=8)

@@ -60,15 +60,6 @@ def test_few_frames_are_at_most_3_percent_above_the_optimum(loads: list[int], ra
     assert plan.makespan <= 1.03 * optimum(loads, ranks)
 
 
-@rows("ranks, frames", (2, 20), (3, 11), (8, 20), (8, 24), (16, 48), (16, 64), (30, 64))
-def test_frames_that_fill_ranks_exactly_are_at_most_3_percent_above(
-    ranks: int, frames: int
-) -> None:
-    for seed in range(3):
-        plan = plan_frames(planted(ranks, frames, 1000, seed), ranks)
-        assert plan.makespan <= 1030
-
-
 @pytest.mark.parametrize("sizes", [*FEW_SIZES, HARD_SIZES])
 @pytest.mark.parametrize(("frames", "ranks"), [(20, 8), (40, 12), (64, 24)])
 def test_no_plan_of_up_to_64_frames_is_3_percent_better(sizes, frames: int, ranks: int) -> None:
