@@ -22,7 +22,7 @@ VERBS: dict[str, Place] = {
 }
 """Verb -> what does it. `verify` reaches what it calls on ranks."""
 BUDGETS = {
-    "plan": 15_850,
+    "plan": 15_000,
     "training rank": 40_050,  # goal 38,000; `Ragged` and one network take the rest
     "verify": 50_350,  # goal 48,000; 300 are the private network of ranks and guarded readers
     "core": 90_850,  # goal 76,000; guards, restarts; 1,850 measure samples, predict over them
