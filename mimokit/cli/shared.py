@@ -57,13 +57,26 @@ FILE_WIDTH = 400
 """Columns of what does not go to a terminal: enough for every name and number of a table."""
 
 
+_CONTROLS = dict.fromkeys((*range(9), *range(11, 32), *range(127, 160)), "?")
+
+
 def console() -> Console:
-    """Return a console on which lines and tables stay whole where the output is no terminal."""
+    """Return a console on which lines and tables stay whole where the output is no terminal.
+
+    Texts of files control no terminal: a question mark stands for each of their control characters.
+    """
     from rich.console import Console
+    from rich.segment import Segment
+
+    class Printed(Console):
+        def render(self, *arguments: Any, **options: Any) -> Iterator[Segment]:
+            for segment in super().render(*arguments, **options):
+                text = segment.text if segment.control else segment.text.translate(_CONTROLS)
+                yield Segment(text, segment.style, segment.control)
 
     if sys.stdout.isatty():
-        return Console()
-    return Console(soft_wrap=True, width=FILE_WIDTH)
+        return Printed()
+    return Printed(soft_wrap=True, width=FILE_WIDTH)
 
 
 def show(result: Any, as_json: bool) -> None:

@@ -113,6 +113,9 @@ REFUSED: Mapping[str, tuple[str, ...]] = {
         "tests/widgets/test_planner_session.py::test_a_file_that_cannot_be_written_is_a_sentence",
         "tests/experiment/results/test_results.py::test_a_name_that_is_no_folder_is_refused",
     ),
+    "a text that would control a terminal": (
+        "tests/cli/test_common.py::test_texts_of_files_control_no_terminal",
+    ),
     "a file of any kind that is almost right": _MUTANTS,
 }
 """What comes -> its tests, as `file::name`."""

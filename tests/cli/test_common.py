@@ -5,6 +5,7 @@ import subprocess
 import sys
 from importlib.metadata import version
 
+import pytest
 from typer.testing import CliRunner
 
 from mimokit.cli.main import app
@@ -37,3 +38,17 @@ def test_python_runs_the_package() -> None:
     assert wrong.returncode == 2
     assert "no-such-command" in wrong.stderr
     assert "Traceback" not in wrong.stderr
+
+
+def test_texts_of_files_control_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    from rich.table import Table
+
+    from mimokit.cli.shared import console
+
+    table = Table("name")
+    table.add_row("\x1b[2J\x07\x9b")
+    console().print("a\tb\x1b]0;title", table, markup=False)
+    said = capsys.readouterr().out
+    assert not set(said) & {"\x1b", "\x07", "\x9b"}
+    assert "?]0;title" in said
+    assert "?[2J" in said
