@@ -98,7 +98,7 @@ class RunDifference(Report):
         return Section(headline, sentences=others), table
 
 
-def difference_of_runs(runs: Runs, one: str, other: str) -> RunDifference:
+def difference_of_runs(runs: Runs, first: str, other: str) -> RunDifference:
     """Say what makes the steps of one of two runs longer than those of the other.
 
     All figures are medians of the iterations after the warm-up. Where the steps have different
@@ -107,12 +107,12 @@ def difference_of_runs(runs: Runs, one: str, other: str) -> RunDifference:
     Raises:
         ValueError: a run was not loaded, or no iteration of it was measured.
     """
-    known = {name: step_figures(runs, name)[0] for name in (one, other)}
+    known = {name: step_figures(runs, name)[0] for name in (first, other)}
     figures: list[StepFigures] = []
-    for name, found in known.items():
-        if found is None:
+    for name, measured in known.items():
+        if measured is None:
             raise ValueError(f"Run '{name}': no iteration was measured, so it is not compared.")
-        figures.append(found)
+        figures.append(measured)
     samples = [_number(each, "samples_per_step") for each in figures]
     unlike = samples[0] != samples[1] and None not in samples
     share = [1 / (count or 1) if unlike else 1.0 for count in samples]

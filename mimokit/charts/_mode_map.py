@@ -57,8 +57,8 @@ def mode_map(table: pd.DataFrame, rows: str, columns: str) -> alt.LayerChart:
     )  # fmt: skip
 
 
-def _cell(found: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    by_time = sorted(found, key=lambda each: each["seconds"])
+def _cell(results: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    by_time = sorted(results, key=lambda each: each["seconds"])
     best, others = by_time[0], by_time[1:]
     tied = [each["mode"] for each in by_time if is_tie(each["seconds"], best["seconds"])]
     mode = min(tied, key=MODES.index)
@@ -71,12 +71,12 @@ def _cell(found: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         "ahead": "tie" if tied[1:] else "no other fits" if ahead is None else f"+{ahead:.0%}",
         "step": f"{seconds_text(best['seconds'])} ± {best['high'] / best['seconds'] - 1:.0%}",
         **dict.fromkeys(MODES, "does not fit"),
-        **{each["mode"]: _seconds(each) for each in found},
+        **{each["mode"]: _seconds(each) for each in results},
     }
 
 
-def _seconds(found: Mapping[str, Any]) -> str:
-    step, low, high = (seconds_text(found[end]) for end in ("seconds", "low", "high"))
+def _seconds(result: Mapping[str, Any]) -> str:
+    step, low, high = (seconds_text(result[end]) for end in ("seconds", "low", "high"))
     return f"{step} ({low} to {high})"
 
 

@@ -33,9 +33,9 @@ def config_of_model(
             what would do.
     """
     workload = workload_of_model(gpus, seq_length, global_batch)
-    found = search(model_to_train(source), gpus=gpus, gpu=gpu, workload=workload)
+    result = search(model_to_train(source), gpus=gpus, gpu=gpu, workload=workload)
     supposed = None if gpu is None else {"gpu": gpu}
-    model, layout = found.task.model, found.best.layout
+    model, layout = result.task.model, result.best.layout
     return config_of_layout(layout, workload, model=model, supposed=supposed)
 
 

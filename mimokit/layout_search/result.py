@@ -157,8 +157,8 @@ class SearchResult(Report):
         """Return the best layouts as tables, and why others were dropped."""
         shown = columns_of(self)
         figures = [COLUMNS.index(name) for name in shown if name != "layout"]
-        found = self.rows(rows)
-        best = [row_of(*row) for row in found]
+        shown_rows = self.rows(rows)
+        best = [row_of(*row) for row in shown_rows]
         numbered = list(enumerate(best, start=1))
         headings = tuple(COLUMNS[index] for index in figures)
         return (
@@ -202,11 +202,11 @@ def _row(prediction: Prediction) -> dict[str, Any]:
     }
 
 
-def _alike(one: Prediction, other: Prediction) -> bool:
+def _alike(first: Prediction, other: Prediction) -> bool:
     return (
-        one.layout.gpus == other.layout.gpus
-        and abs(one.seconds / other.seconds - 1) <= ALIKE
-        and abs(one.peak_memory / other.peak_memory - 1) <= ALIKE_MEMORY
+        first.layout.gpus == other.layout.gpus
+        and abs(first.seconds / other.seconds - 1) <= ALIKE
+        and abs(first.peak_memory / other.peak_memory - 1) <= ALIKE_MEMORY
     )
 
 

@@ -28,26 +28,26 @@ def run_difference(runs: Runs, pair: tuple[str, str] | None) -> dict[str, Any]:
     if pair is None:
         return {}
     try:
-        found = difference_of_runs(runs, *pair)
+        difference = difference_of_runs(runs, *pair)
     except ValueError:
         return {}
     return {
-        "sentences": found.sentences(),
-        "picture": _renderer.svg(charts.waterfall(found).to_dict()) or "",
-        "timeline": _timelines(runs, found),
+        "sentences": difference.sentences(),
+        "picture": _renderer.svg(charts.waterfall(difference).to_dict()) or "",
+        "timeline": _timelines(runs, difference),
     }
 
 
-def _timelines(runs: Runs, found: RunDifference) -> dict[str, Any] | None:
+def _timelines(runs: Runs, difference: RunDifference) -> dict[str, Any] | None:
     """Return a lane of the slow run above one of the fast run for each rank."""
-    names = found.slow, found.fast
+    names = difference.slow, difference.fast
     files = [runs.folders[name] / RunFile.TRACE for name in names]
     try:
         steps = [traced_iteration(read_trace(file)) for file in files]
     except ValueError:  # of a trace that is missing or broken, as the details of its run say
         return None
     known = set(steps[0]["rank"]) & set(steps[1]["rank"])
-    grown = found.ranks.abs().sum(axis=1).to_dict()
+    grown = difference.ranks.abs().sum(axis=1).to_dict()
     ranks = sorted(sorted(known, key=lambda rank: -grown.get(rank, 0.0))[:MOST_RANKS])
     plans = [_plan(runs, name) for name in names]
     lanes = [
@@ -62,7 +62,7 @@ def _timelines(runs: Runs, found: RunDifference) -> dict[str, Any] | None:
     plan = next((plan for plan in plans if plan is not None), None)
     modules = plan.modules if plan else dict.fromkeys(steps[0]["module"].dropna())
     drawn = timeline_view(
-        groups, modules, "s", f"Lit: what takes over 10 % longer than in {found.fast}."
+        groups, modules, "s", f"Lit: what takes over 10 % longer than in {difference.fast}."
     )
     return {**drawn, "lit": list(_lit(drawn))}
 
