@@ -21,6 +21,9 @@ from mimokit.prediction import (
 )
 from tests.large_presets import LARGE_PRESETS
 
+TOO_LONG = "video_77b_heterogeneous"
+"""44 chunks of 160 micro-batches: over `MOST_CHUNKS`."""
+
 MODEL = load_model("llava-1.5-7b")
 STEP = Workload(4096, 64)
 LANGUAGE = MODEL.language.name
@@ -49,7 +52,7 @@ def spent(timeline: PredictedTimeline, lane: int, module: str | None, work: str)
     )
 
 
-@pytest.mark.parametrize("name", LARGE_PRESETS)
+@pytest.mark.parametrize("name", sorted({*LARGE_PRESETS} - {TOO_LONG}))
 def test_it_ends_with_the_step_and_no_lane_does_two_things_at_once(name: str) -> None:
     config = load_preset(name).finalize()
     asked = (
@@ -64,6 +67,13 @@ def test_it_ends_with_the_step_and_no_lane_does_two_things_at_once(name: str) ->
     assert overlapping(timeline) < 1e-9
     for lane in range(len(timeline.lanes)):
         assert spent(timeline, lane, None, "update") == pytest.approx(found.parts["update"])
+
+
+def test_a_pipeline_of_many_chunks_is_not_drawn() -> None:
+    config = load_preset(TOO_LONG).finalize()
+    assert predict_timeline(config) is None
+    config.data.num_microbatches = 8
+    assert predict_timeline(config) is not None
 
 
 def test_the_check_sees_two_things_at_once() -> None:
