@@ -13,8 +13,8 @@ import psutil
 
 MOST_DESCRIPTORS = 8
 """Sockets and pipes that a library may open at its first use and keep."""
-KEPT = "mimokit-engines"
-"""The thread of a cluster, which lasts as long."""
+KEPT = "mimokit-engines", "asyncio_"
+"""The thread of a cluster, which lasts as long, and the pool of an event loop, likewise."""
 SHARED_MEMORY = "/dev/shm"
 
 

@@ -121,6 +121,7 @@ FIND = """(least) => {
     for (const mark of svg.querySelectorAll("path, rect, circle, line, polygon")) {
       const wrong = [...mark.attributes].find(({ value }) => /NaN|undefined|Infinity/.test(value));
       if (wrong) found.push(`${wrong.name} of a ${mark.tagName} is ${wrong.value}`);
+      if (!mark.getClientRects().length) continue; // Vega hides marks that have nothing to draw
       const box = mark.getBoundingClientRect();
       const beyond = Math.max(room.left - box.left, room.top - box.top, box.right - room.right,
         box.bottom - room.bottom);

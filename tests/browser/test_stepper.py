@@ -138,6 +138,7 @@ def test_a_difference_is_red_and_a_error_is_told(open_notebook: OpenNotebook) ->
 def python() -> Iterator[ThreadPoolExecutor]:
     """A thread without Playwright's event loop, for clusters and widgets."""
     with ThreadPoolExecutor(1) as thread:
+        thread.submit(int).result()  # it begins now, so that no test is said to leave it
         yield thread
 
 
