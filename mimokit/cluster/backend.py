@@ -12,7 +12,7 @@ NCCL, GLOO = "cpu:gloo,cuda:nccl", "gloo"
 
 
 def choose_backend(facts: Sequence[EngineFacts], places: Sequence[int]) -> str:
-    """Return `nccl` (with gloo for CPU tensors) if every rank has a GPU of its own, else `gloo`.
+    """Return `nccl` (with gloo for CPU tensors) if every rank has a separate GPU, else `gloo`.
 
     A rank with GPUs keeps its tensors on one of them, which gloo neither sends nor reduces in
     buckets; so ranks either have one each, or none has any. Ranks of a host see as many GPUs as

@@ -64,7 +64,7 @@ def refuse_readable(file: Path) -> None:
     """
     facts = file.stat()
     if not stat.S_ISREG(facts.st_mode):  # a pipe would be waited for
-        raise ValueError("it is no regular file")
+        raise ValueError("it is not a regular file")
     if facts.st_uid not in (os.geteuid(), 0):
         raise ClusterError(f"{file} belongs to another user: use a cluster that you have started")
     folders = [folder.stat().st_mode for folder in file.resolve().parents]
@@ -110,7 +110,7 @@ def _mapping(file: Path) -> dict[str, Any]:
     except RecursionError:
         content = None
     if not isinstance(content, dict):
-        raise ValueError("it is no connection file")
+        raise ValueError("it is not a connection file")
     return content
 
 

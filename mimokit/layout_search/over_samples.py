@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 ROWS = 10
 LEAST_KEPT = 0.8
-"""Share of the samples that are no tail: of more equally large ones all are kept."""
+"""Least share of samples below the tail; where fewer are, those at its beginning are kept."""
 
 
 @dataclass(frozen=True)

@@ -216,7 +216,7 @@ def check_tables(directory: Path) -> None:
     """Check the tables of a fit that is to go on.
 
     Raises:
-        ConfigError: one is no such table, or has other rows than its fit has written.
+        ConfigError: a file is not such a table, or its rows are not those that the fit has written.
     """
     try:
         seals = _seals(directory / FitFile.DIGESTS)
