@@ -29,7 +29,7 @@ assert mimokit.predict(config, gpu="h100").seconds > 0
 found = mimokit.search(config, gpus=64, hardware="h100")
 assert found.best.seconds > 0
 assert len(found.to_frame())
-assert charts.rank_map(mimokit.plan(config)).to_dict()
+assert charts.memory_bars(mimokit.predict(config, gpu="h100")).to_dict()
 for view in (LayoutPlanner(config), RankMap(mimokit.plan(config)), FrameBalance()):
     assert view._repr_mimebundle_()
 """

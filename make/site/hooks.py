@@ -44,7 +44,7 @@ def generated() -> dict[str, str | bytes]:
         "security.md": (ROOT / "SECURITY.md").read_text(encoding="utf-8"),
     }
     made |= python_reference.pages()
-    made |= pictures.svgs() | tutorials.fan_in()
+    made |= pictures.files() | tutorials.fan_in()
     for notebook in tutorials.notebooks():
         made |= tutorials.pages_of(notebook)
     return made

@@ -14,6 +14,7 @@ import nbformat
 from nbconvert import MarkdownExporter
 from traitlets.config import Config
 
+from make.site.pictures import page_of
 from mimokit_widgets.notebooks.page import WIDGET
 
 ROOT = Path(__file__).parents[2]
@@ -63,7 +64,7 @@ def fan_in() -> dict[str, str | bytes]:
         for cell in nbformat.read(executed, as_version=4).cells:
             if "fan-in" in cell.metadata.get("tags", []):
                 shown = next(o.data["text/html"] for o in cell.outputs if "text/html" in o.data)
-    return {"stepper_fan_in.html": f"<!doctype html><meta charset='utf-8'><body>{shown}"}
+    return {"stepper_fan_in.html": page_of(shown)}
 
 
 def _is_of(executed: Path, notebook: Path) -> bool:

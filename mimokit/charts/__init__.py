@@ -10,15 +10,9 @@ from typing import TYPE_CHECKING
 from mimokit.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from mimokit.charts._batch_split import batch_split as batch_split
-    from mimokit.charts._batch_split import frame_balance as frame_balance
     from mimokit.charts._compared_runs import scaling as scaling
-    from mimokit.charts._curves import accuracy as accuracy
     from mimokit.charts._curves import loss as loss
-    from mimokit.charts._curves import throughput as throughput
-    from mimokit.charts._curves import training as training
     from mimokit.charts._heat_maps import expert_load as expert_load
-    from mimokit.charts._heat_maps import step_times as step_times
     from mimokit.charts._heat_maps import stragglers as stragglers
     from mimokit.charts._memory import memory_bars as memory_bars
     from mimokit.charts._memory import rank_memory as rank_memory
@@ -26,7 +20,6 @@ if TYPE_CHECKING:
     from mimokit.charts._phases import phases as phases
     from mimokit.charts._phases import step_parts as step_parts
     from mimokit.charts._proof import proof as proof
-    from mimokit.charts._rank_map import rank_map as rank_map
     from mimokit.charts._report import report as report
     from mimokit.charts._sample_mix import sample_histograms as sample_histograms
     from mimokit.charts._seams import seams as seams

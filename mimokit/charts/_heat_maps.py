@@ -1,11 +1,11 @@
-"""Values of every rank or expert over a run as heat maps: times, work and load."""
+"""Values of every rank or expert over a run as heat maps: work and load."""
 
 import altair as alt
 import pandas as pd
 
 from mimokit.analysis import rank_work
 from mimokit.charts import _axes, _palette
-from mimokit.charts._axes import MILLISECONDS, MOST_RANKS, inline, need, records, titled
+from mimokit.charts._axes import MOST_RANKS, inline, need, records, titled
 from mimokit.samples import expert_column, experts_of
 from mimokit.units import counted
 
@@ -40,23 +40,6 @@ def stragglers(ranks: pd.DataFrame) -> alt.Chart:
     )
 
 
-def step_times(steps: pd.DataFrame) -> alt.Chart:
-    """Return the time of a step, rank by rank over the run, in milliseconds.
-
-    A long run has at most 100 columns, each the mean of its iterations. The colours range from half
-    to one and a half times the median, so that noise stays pale and one slow start does not make
-    everything else pale.
-    """
-    need(steps, "step_times", "iteration", "total_time")
-    table = steps if "rank" in steps.columns else steps.assign(rank=0)
-    times = cells(table.assign(ms=table["total_time"] * MILLISECONDS), "ms", 2)
-    median = float(times["ms"].median()) if len(times) else 1.0
-    colors = alt.Scale(domain=_around(median), range=list(_palette.HEAT), clamp=True)
-    chart = heat_map(times, "ms", colors, tooltip=".1f", legend=".0f")
-    description = "Heat map of the step time, ranks by iterations"
-    return titled(chart, "Step time", "milliseconds, rank by rank", description)
-
-
 def expert_load(steps: pd.DataFrame, module: str | None = None) -> alt.Chart:
     """Return the load of each expert of a module over the run: 1 where all take as many tokens.
 
@@ -84,11 +67,6 @@ def expert_load(steps: pd.DataFrame, module: str | None = None) -> alt.Chart:
         "tokens of an expert against an even share, mean of its layers",
         f"Heat map of the load of {len(shown)} experts by iterations",
     )
-
-
-def _around(median: float) -> list[float]:
-    steps = len(_palette.HEAT) - 1
-    return [median * (0.5 + step / steps) for step in range(steps + 1)]
 
 
 def cells(table: pd.DataFrame, value: str, digits: int, line: str = "rank") -> pd.DataFrame:

@@ -75,7 +75,7 @@ DIVERGING = ("#0B5A8A", "#F4F6F8", "#B8336A")
 """Less than usual, as usual, more than usual."""
 
 HEAT = ("#EDF4F9", "#A9CFE5", "#4A98C5", "#0B5A8A", "#052C49")
-"""From half to one and a half times the median; even in lightness, so it also prints in grey."""
+"""From little to much; even in lightness, so it also prints in grey."""
 
 
 def module_colors(modules: Iterable[str]) -> dict[str, str]:

@@ -5,22 +5,21 @@ from pathlib import Path
 import nbformat
 from playwright.sync_api import Locator, Page, expect
 
-from mimokit import charts
 from mimokit.charts import _renderer
 from mimokit_widgets.notebooks.page import external_references, to_page
 from tests.browser.network import NetworkGuard
 from tests.browser.notebook_page import DARK, LIGHT, SCREENSHOTS, OpenNotebook
-from tests.charts.plans import plan
+from tests.charts.test_charts import MAKERS
 
 CELLS = (
     """
 from mimokit import charts
 from mimokit.analysis import samples_to_steps
 from tests.charts.fakes import samples
-from tests.charts.plans import plan
-charts.rank_map(plan())
+from mimokit.workload import named_mix
+charts.sample_histograms(named_mix("videos"))
 """,
-    "charts.batch_split(plan())",
+    "charts.loss(samples_to_steps(samples()))",
     "charts.phases(samples_to_steps(samples()), 2)",
 )
 
@@ -65,7 +64,7 @@ def test_jupyterlab_and_the_exported_page_show_them_without_a_network(
     for picture in pictures.all():
         check_size(picture)
         assert picture.evaluate("image => image.decode().then(() => image.naturalWidth)") > 300
-    expect(browser_page.get_by_alt_text("Rank map of images, language_module")).to_be_visible()
+    expect(browser_page.get_by_alt_text("Histogram of every column")).to_be_visible()
     browser_page.screenshot(path=SCREENSHOTS / "charts_exported.png", full_page=True)
 
 
@@ -74,9 +73,10 @@ def test_the_page_that_nbconvert_makes_shows_them_too(
 ) -> None:
     from nbconvert import HTMLExporter
 
-    bundle = _renderer.bundle_of(charts.rank_map(plan()))
+    bundle = _renderer.bundle_of(MAKERS["sample_histograms"]())
     cell = nbformat.v4.new_code_cell(
-        outputs=[nbformat.v4.new_output("display_data", bundle)], source="charts.rank_map(plan)"
+        outputs=[nbformat.v4.new_output("display_data", bundle)],
+        source="1 + 1",
     )
     page, _ = HTMLExporter().from_notebook_node(nbformat.v4.new_notebook(cells=[cell]))
     file = tmp_path / "page.html"

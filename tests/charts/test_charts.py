@@ -12,17 +12,15 @@ from mimokit import charts
 from mimokit.analysis import RunDifference, samples_to_evaluations, samples_to_steps
 from mimokit.charts import _palette, _renderer
 from mimokit.experiment import VerificationReport
-from mimokit.planning.frames import plan_frames
 from mimokit.workload import named_mix
 from tests.charts.fakes import samples
 from tests.charts.pictures import faults
-from tests.charts.plans import plan, weight_plan
+from tests.charts.plans import weight_plan
 from tests.charts.readable import Color, contrast
 from tests.experiment.culprit.reports import CULPRIT
 
 STEPS = samples_to_steps(samples())
 EVALUATIONS = samples_to_evaluations(samples())
-FRAMES = plan_frames([8, 8, 8, 1, 1, 4], 4, home=[0, 0, 0, 1, 2, 3])
 DIFFERENCE = RunDifference(
     "slow", "quick", 0.08, "step", pd.Series({"forward": -0.01, "waiting": 0.09}),
     pd.DataFrame({"forward": [-0.02, 0.0], "waiting": [0.1, 0.08]}, index=[0, 1]), (),
@@ -34,27 +32,12 @@ REPORT = VerificationReport(
     weight_differences=({"images": 0.0}, {"images": float("nan")}), worst_parameters={},
 )  # fmt: skip
 MAKERS: dict[str, Callable[[], Any]] = {
-    "rank_map": lambda: charts.rank_map(plan()),
-    "rank_map of 256 ranks": lambda: charts.rank_map(plan((1, 256), (8, 32))),
-    "batch_split": lambda: charts.batch_split(plan()),
-    "batch_split fan-out": lambda: charts.batch_split(plan((8, 1), (1, 8))),
-    "batch_split of 256 ranks": lambda: charts.batch_split(plan((1, 256), (8, 32))),
-    "frame_balance": lambda: charts.frame_balance(FRAMES),
-    "frame_balance of 128 ranks": lambda: charts.frame_balance(
-        plan_frames(range(256), 128, home=[frame // 2 for frame in range(256)])
-    ),
-    "frame_balance without frames": lambda: charts.frame_balance(plan_frames([], 3, home=[])),
     "sample_histograms": lambda: charts.sample_histograms(named_mix("videos")),
     "loss": lambda: charts.loss(STEPS),
+    "loss after one step": lambda: charts.loss(STEPS[STEPS["iteration"] == 0]),
     "loss with evaluations": lambda: charts.loss(STEPS, EVALUATIONS),
-    "accuracy": lambda: charts.accuracy(EVALUATIONS),
     "proof": lambda: charts.proof(REPORT),
-    "throughput": lambda: charts.throughput(STEPS, 3),
     "phases": lambda: charts.phases(STEPS, 3),
-    "step_times": lambda: charts.step_times(STEPS),
-    "training": lambda: charts.training(STEPS, EVALUATIONS),
-    "training without evaluations": lambda: charts.training(STEPS),
-    "training after one step": lambda: charts.training(STEPS[STEPS["iteration"] == 0]),
     "waterfall": lambda: charts.waterfall(DIFFERENCE),
     "waterfall of other ranks": lambda: charts.waterfall(replace(DIFFERENCE, ranks=pd.DataFrame())),
     "seams": lambda: charts.seams(CULPRIT.rows()),
@@ -138,39 +121,6 @@ def test_without_vl_convert_the_spec_still_goes_out(monkeypatch: pytest.MonkeyPa
     assert set(_renderer.bundle_of(charts.loss(STEPS))) == {_renderer.MIME_TYPE, "text/plain"}
 
 
-def test_rank_map_has_every_rank_of_every_module_once() -> None:
-    layout = plan()
-    spec = charts.rank_map(layout).to_dict()
-    for panel, module in enumerate(layout.modules.values()):
-        rows = _values(spec, panel)
-        assert [row["rank"] for row in rows] == list(module.ranks)
-        for row in rows:
-            assert {name: row[name] for name in ("tp", "dp")} == {
-                name: module.coordinates(row["rank"])[name] for name in ("tp", "dp")
-            }
-
-
-def test_frame_balance_has_every_rank_before_and_after() -> None:
-    spec = charts.frame_balance(FRAMES).to_dict()
-    loads = {(row["frames"], row["rank"]): row["load"] for row in _values(spec)}
-    assert [loads["as read", rank] for rank in range(4)] == [24, 1, 1, 4]
-    assert [loads["balanced", rank] for rank in range(4)] == list(FRAMES.load_per_rank)
-    assert "3.20 times the mean as read, 1.07 balanced" in str(spec["title"])
-
-
-def test_batch_split_covers_the_microbatch_once_per_module() -> None:
-    layout = plan()
-    rows = _values(charts.batch_split(layout).to_dict())
-    for module in ("micro-batch", *layout.modules):
-        covered = [
-            sample
-            for row in rows
-            if row["module"] == module
-            for sample in range(row["start"], row["stop"])
-        ]
-        assert sorted(covered) == list(range(layout.batch.samples_per_microbatch))
-
-
 def test_weight_map_has_what_every_rank_holds() -> None:
     for family, sizes in (("gpt2", (2, 1)), ("llama", (4, 2)), ("qwen2", (4, 1))):
         found = weight_plan(family, *sizes)
@@ -201,18 +151,12 @@ def test_phases_of_a_rank_add_up_to_its_step_time() -> None:
 
 def test_long_runs_stay_small() -> None:
     long = samples_to_steps(samples(iterations=1500, ranks=2))
-    assert len(_values(charts.step_times(long).to_dict())) <= 2 * 101
+    assert len(_values(charts.stragglers(long).to_dict())) <= 2 * 101
 
 
 def test_a_table_without_the_column_is_refused_in_one_sentence() -> None:
     with pytest.raises(ValueError, match=r"^The chart loss needs a table with the column loss\.$"):
         charts.loss(pd.DataFrame({"iteration": [1]}))
-
-
-def test_accuracy_without_known_chance() -> None:
-    evaluations = EVALUATIONS.assign(chance=None)
-    rows = _values(charts.accuracy(evaluations).to_dict())
-    assert {row["measure"] for row in rows} == {"whole answer", "single digit"}
 
 
 def test_module_colours_follow_names_and_repeat_only_after_all_are_used() -> None:

@@ -1,4 +1,4 @@
-"""The start notebook, in this process and without engines: its picture, and where it leads."""
+"""The start notebook, in this process and without engines: what it shows, and where it leads."""
 
 import contextlib
 import re
@@ -9,6 +9,7 @@ import nbformat
 import pytest
 
 from mimokit.charts import _renderer
+from mimokit_widgets import BatchSplit, RankMap
 from tests import seams
 from tests.charts.pictures import faults
 from tests.charts.test_charts import REPORT
@@ -17,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 NOTEBOOK = nbformat.read(ROOT / "notebooks" / "start.ipynb", 4)
 
 
-def test_one_picture_has_plan_ranks_and_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_shows_ranks_plan_and_proof(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
     @contextlib.contextmanager
@@ -28,18 +29,17 @@ def test_one_picture_has_plan_ranks_and_proof(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(seams.ENGINE_CLUSTER, engines)
     monkeypatch.setattr(seams.VERIFY, lambda cluster, config, steps: REPORT)
     monkeypatch.chdir(ROOT / "notebooks")
-    names: dict[str, Any] = {}
+    shown: list[Any] = []
+    names: dict[str, Any] = {"display": lambda *views: shown.extend(views)}
     for cell in NOTEBOOK.cells:
         if cell.cell_type == "code":
-            before, _, last = cell.source.rpartition("\n")
-            exec(before or "pass", names)
-            if last.startswith("alt."):
-                chart = eval(last, names)
-            else:
-                exec(last, names)
-    titles = re.findall(r"'text': '(Rank map|Batch split|Proof)'", str(chart.to_dict()))
-    assert faults(_renderer.bundle_of(chart)["image/svg+xml"]) == []
-    assert titles == ["Rank map", "Batch split", "Proof"]
+            exec(cell.source, names)
+    ranks, split, proof = shown
+    assert isinstance(ranks, RankMap)
+    assert isinstance(split, BatchSplit)
+    assert ranks.plan == split.plan == names["plan"]
+    assert faults(_renderer.bundle_of(proof)["image/svg+xml"]) == []
+    assert proof.to_dict()["title"]["text"] == "Proof"
     assert asked == [names["plan"].world_size] == [8]
     assert names["planner"].config == names["config"]
 

@@ -20,6 +20,7 @@ GENERATED = {
     "python/index.md",
     *(f"python/{package}.md" for package in python_reference.PACKAGES),
     *(f"pictures/{name}.svg" for name in pictures.PICTURES),
+    *(f"pictures/{name}.html" for name in pictures.VIEWS),
     *(f"tutorials/{notebook.stem}.md" for notebook in tutorials.notebooks()),
 }
 """Files that `make docs` adds to those of `docs/`."""
@@ -108,7 +109,7 @@ def test_a_notebook_becomes_a_page_with_its_pictures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     notebook = nbformat.read(ROOT / "notebooks" / "01_first_light.ipynb", 4)
-    (cell,) = [cell for cell in notebook.cells if cell.source.endswith("charts.batch_split(plan)")]
+    (cell,) = [cell for cell in notebook.cells if cell.source.endswith("BatchSplit(plan)")]
     chart = {"image/svg+xml": "<svg/>", "text/plain": "<chart: of ranks>"}
     table = {"text/html": "<table>\n\n</table>", "text/plain": "a table"}
     view = {WIDGET: {}, "text/plain": "<LayoutPlanner object at 0x7f>"}

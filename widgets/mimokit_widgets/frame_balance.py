@@ -39,7 +39,7 @@ class FrameBalance(PersistentWidget):
     What cannot be read leaves everything at the last forecast, and `problem` says why.
 
     Attributes:
-        forecast: what follows from the fields; `charts.frame_balance(view.forecast.plan)` draws it.
+        forecast: what follows from the fields.
         problem: why the fields have none, as a sentence; empty if they have one.
     """
 

@@ -42,8 +42,9 @@ def final_picture(
 ) -> dict[str, Any]:
     """Return the MIME bundle of a run that is over.
 
-    The HTML is the monitor itself, which draws from what it holds; the SVG is for what runs no
-    scripts, such as the preview of a code host. Without a single step there is only the sentence.
+    The HTML is the monitor itself, which draws from what it holds; the SVG, of its loss, is for
+    what runs no scripts, such as the preview of a code host. Without a single step there is only
+    the sentence.
 
     Args:
         samples: of the ranks, those that are drawn.
@@ -66,14 +67,11 @@ def _svg(samples: Sequence[Sample], title: str, state: Mapping[str, Any]) -> str
     if steps.empty:
         return None
     # Altair takes a second to import, so it is imported only after the run has ended.
+    import altair as alt
+
     from mimokit import charts
     from mimokit.charts import _renderer
 
-    chart = charts.training(
-        steps,
-        samples_to_evaluations(samples),
-        title,
-        state["sentence"],
-        state["warmup_iterations"],
-    )
+    words = alt.TitleParams(title, subtitle=state["sentence"])
+    chart = charts.loss(steps, samples_to_evaluations(samples)).properties(title=words)
     return _renderer.bundle_of(chart).get(PICTURE)
