@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, field, replace
 
-from mimokit.architecture.encoders import ENCODER_NAMES, Encoder, VisionEncoder
+from mimokit.architecture.encoders import ENCODER_NAMES, AudioEncoder, Encoder, VisionEncoder
 from mimokit.architecture.parallel_sizes import Numbers
 from mimokit.architecture.tensor_cut import TensorCut, padded_vocabulary
 from mimokit.architecture.tensor_rows import (
@@ -181,6 +181,13 @@ class EncoderBranch:
     features: VisionEncoder | None = field(default=None, compare=False)
     others: tuple[Projector, ...] = ()
     next_token_layers = 0
+
+    @property
+    def positions_of_a_row(self) -> int:
+        """Positions that become a row for the next module; projectors of audio merge them."""
+        if isinstance(self.encoder, AudioEncoder):
+            return self.projector.widths[0] // self.encoder.net.hidden
+        return self.encoder.positions_of_a_row
 
     @property
     def projectors(self) -> tuple[Projector, ...]:

@@ -45,9 +45,8 @@ def decoder_network(decoder: DecoderHead, seq_length: int) -> dict[str, Any]:
 def encoder_network(branch: EncoderBranch, receiver: Transformer) -> dict[str, Any]:
     """Return the fields of an encoder's `ModuleArchitecture`, its projector included."""
     network = lone_encoder_network(branch.encoder)
-    merged = branch.projector.widths[0] // branch.encoder.net.hidden
-    if isinstance(branch.encoder, AudioEncoder) and merged > 1:
-        network["merge_size"] = merged
+    if isinstance(branch.encoder, AudioEncoder) and branch.positions_of_a_row > 1:
+        network["merge_size"] = branch.positions_of_a_row
     projector = _projector_section(branch.projector, branch.encoder.net.hidden, receiver)
     return {**network, "projector": projector} if projector else network
 

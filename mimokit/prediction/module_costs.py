@@ -330,7 +330,6 @@ def _encoder_cost(
     held = total_bytes(parts) - parts["activations"] - parts["logits"]
     share = np.where(np.greater(step.work.total, 0), step.forward / step.work.total, 1.0)
     share = np.minimum(share, 1.0)  # of a frozen encoder rounding makes it 1 + 2e-16
-    merge = getattr(branch.encoder, "merge", 1) ** 2
     first, middle, last = (stage.total for stage in step.stages)
     slowest, once = slowest_and_once(first, middle, last, sizes.pipeline)
     steady = step.passes - step.bubble - 2 * step.hop * (sizes.pipeline - 1)
@@ -347,7 +346,7 @@ def _encoder_cost(
         * branch.projector.row_width
         * seen.count
         * seen.length
-        / merge,
+        / branch.positions_of_a_row,
         trained=inputs.trained,
         weights=step.weights,
         others=once - slowest,

@@ -97,16 +97,22 @@ def _of_encoder(
     encoder, items = branch.encoder, mix.items(name)
     seconds, size = mix.get(name, "seconds"), mix.get(name, "size")
     if isinstance(encoder, AudioEncoder):
-        row = encoder.positions_of_a_row
+        row = branch.positions_of_a_row
         if seconds is None:
             return items, items * encoder.tokens() / row
         stated = mix.get(name, "items")
-        windows = np.ceil(seconds * POSITIONS_PER_SECOND / length)
+        windows = _pieces(seconds, length)
         items = windows if stated is None else np.maximum(stated, windows)
-        return items, np.ceil(seconds * POSITIONS_PER_SECOND / row)
+        return items, _pieces(seconds, row)
     if size is not None:
         items = items * size / length
     return items, items * encoder.tokens()
+
+
+def _pieces(seconds: Floats, positions: int) -> Floats:
+    """Return the pieces of so many positions of which recordings are made, the last one padded."""
+    # Rounded, as 0.56 s are 28.000000000000004 positions.
+    return np.asarray(np.ceil(np.round(seconds * POSITIONS_PER_SECOND / positions, 6)))
 
 
 def _check_lengths(tokens: Floats, most: int, mix: SampleMix, of: str) -> None:

@@ -216,7 +216,7 @@ def _behind_layers(
     branch: EncoderBranch, sizes: ParallelSizes, tokens: Numbers, system: System
 ) -> tuple[Term, ...]:
     """Return the projector, and before it the pooling head, which is not sharded."""
-    rows = tokens / branch.encoder.positions_of_a_row
+    rows = tokens / branch.positions_of_a_row
     operations = 2 * rows * branch.projections / sizes.tensor
     work = (system.operations(operations),)
     projector = added("matrix", "projector", work, operations=operations, launches=1.0)
