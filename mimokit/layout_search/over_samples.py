@@ -20,9 +20,10 @@ from mimokit.prediction.over_samples import (
     SamplesPrediction,
     predict_samples,
 )
+from mimokit.prediction.over_samples.policy import PREDICTED_ONLY
 from mimokit.prediction.sample_loads import loads_of
 from mimokit.tables import Report, Section
-from mimokit.units import seconds_text
+from mimokit.units import counted, gib_text, seconds_text
 from mimokit.workload.mix import TAIL, SampleMix, mix_of
 
 if TYPE_CHECKING:
@@ -35,11 +36,16 @@ LEAST_KEPT = 0.8
 
 @dataclass(frozen=True)
 class LayoutOverSamples:
-    """A finalist with what it comes to under the policy that is best for it."""
+    """A finalist with what it comes to under the policy that is best for it.
+
+    Attributes:
+        fits: its largest drawn samples fit into the memory that may be planned.
+    """
 
     prediction: Prediction
     samples: SamplesPrediction
     chosen: PolicyPrediction
+    fits: bool
 
     @property
     def seconds(self) -> float:
@@ -114,6 +120,7 @@ class SearchOverSamples(Report):
                 str(each.chosen.policy),
                 seconds_text(each.chosen.p50),
                 seconds_text(each.chosen.p95),
+                gib_text(each.chosen.memory),
                 f"{each.chosen.lost:.1%}",
                 str(each.samples.layout),
             ]
@@ -121,8 +128,14 @@ class SearchOverSamples(Report):
         ]
         ties = len(self.ties)
         said = f"{ties} of them may be as fast as the best." if ties else "No other ties with it."
-        columns = ("", "samples", "p50", "p95", "lost to stragglers", "layout")
-        return Section(f"Over samples of {self.best.samples.source}", columns, rows, [said])
+        sentences = [said]
+        over = sum(not each.fits for each in self.finalists)
+        if over:
+            sentences.append(f"In {counted(over, 'layout')} the largest samples do not fit.")
+        if isinstance(self.best.chosen.policy.packing, int):
+            sentences.append(PREDICTED_ONLY)
+        columns = ("", "samples", "p50", "p95", "memory at most", "lost to stragglers", "layout")
+        return Section(f"Over samples of {self.best.samples.source}", columns, rows, sentences)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -143,24 +156,28 @@ def over_samples(task: SearchTask, finalists: Sequence[Prediction]) -> SearchOve
     """
     known = [evaluated(task, each) for each in finalists]
 
-    def objective(each: LayoutOverSamples) -> float:
+    def objective(each: LayoutOverSamples) -> tuple[bool, float]:
         # Rounded, and sorted stably: where all samples are alike the order is that of the search.
-        memory, gpus = each.prediction.peak_memory, each.samples.layout.gpus
-        return round(float(score(task.objective, each.seconds, memory, gpus)), 9)
+        memory, gpus = each.chosen.memory, each.samples.layout.gpus
+        return not each.fits, round(float(score(task.objective, each.seconds, memory, gpus)), 9)
 
     return SearchOverSamples(task, tuple(sorted(known, key=objective)))
 
 
 def evaluated(task: SearchTask, prediction: Prediction) -> LayoutOverSamples:
-    """Return a layout under its best policy; of those that tie the one that asks for least."""
+    """Return a layout under its best policy that fits; of ties the one that asks for least."""
     layouts = [prediction.layout, *_fewer_at_once(task, prediction)]
     best: LayoutOverSamples | None = None
     for layout in layouts:
         samples = predict_samples(task.prediction_task(layout), policies_of(task, layout))
         for policy in samples.policies:
-            least = np.inf if best is None else best.seconds
-            if policy.mean < least and not is_tie(policy.mean, least):
-                best = LayoutOverSamples(prediction, samples, policy)
+            known = LayoutOverSamples(
+                prediction, samples, policy, policy.memory <= task.memory_limit
+            )
+            if best is None or known.fits > best.fits:
+                best = known
+            elif known.fits == best.fits and known.seconds < best.seconds:
+                best = best if is_tie(known.seconds, best.seconds) else known
     assert best is not None
     return best
 
@@ -168,8 +185,8 @@ def evaluated(task: SearchTask, prediction: Prediction) -> LayoutOverSamples:
 def policies_of(task: SearchTask, layout: Layout) -> tuple[Policy, ...]:
     """Return the policies that are tried, those that ask for least first.
 
-    Rows are packed to the tokens of a padded micro-batch, whose memory is planned: the sizes of
-    micro-batches that a search tries are the lengths of rows, too.
+    Rows are packed to the tokens of a padded micro-batch: the sizes of micro-batches that a search
+    tries are the lengths of rows, too.
     """
     known = [DRAWN, Policy(packing="row")]
     if task.branches:

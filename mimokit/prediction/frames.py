@@ -11,8 +11,8 @@ from mimokit.config import ConfigError, ExperimentConfig, Problem
 from mimokit.planning.frames import FrameCost, FrameForecast, FrameLinks, forecast_frames
 from mimokit.planning.frames.batch_frames import BatchFrames, batch_frames
 from mimokit.planning.types import LayoutPlan
-from mimokit.prediction.hardware import Hardware
 from mimokit.prediction.module_costs import encoder_cost
+from mimokit.prediction.step_time.collectives import gathered, members_in_domain
 from mimokit.prediction.task import (
     PredictionTask,
     chosen_hardware,
@@ -74,10 +74,11 @@ def _forecast(task: PredictionTask, batch: BatchFrames, as_patches: bool) -> Fra
     branch = _branch(task, batch.encoder)
     per_frame, base = frame_seconds(task, batch)
     per_node = max(1, task.system.hardware.domain_ranks // len(batch.ranks[0]))
+    stride = (batch.ranks[-1][0] - batch.ranks[0][0]) // max(1, len(batch.ranks) - 1)
     return forecast_frames(
         batch.patches_read,
         FrameCost(per_patch=0.0, per_frame=max(per_frame, LEAST_SECONDS)),
-        _links(task, branch, batch, as_patches),
+        frame_links(task, branch, len(batch.ranks), stride, as_patches=as_patches),
         base=base,
         ranks_per_node=min(per_node, len(batch.ranks)),
     )
@@ -108,30 +109,33 @@ def _branch(task: PredictionTask, encoder: str) -> EncoderBranch:
     return next(branch for branch in branches_of(task.model) if branch.name == encoder)
 
 
-def _links(
-    task: PredictionTask, branch: EncoderBranch, batch: BatchFrames, as_patches: bool
+def frame_links(
+    task: PredictionTask,
+    branch: EncoderBranch,
+    replicas: int,
+    stride: int,
+    *,
+    as_patches: bool = True,
 ) -> FrameLinks:
-    encoder = branch.encoder
+    """Return what it costs to send frames between replicas that are so many ranks apart.
+
+    A collective has the latency of the group, and the host launches it.
+    """
+    hardware, encoder = task.system.connected, branch.encoder
+    inside = members_in_domain(hardware, replicas, stride) == replicas
+    link = hardware.domain if inside else hardware.network
+    share = hardware.efficiency.links if inside else hardware.efficiency.network
+    latency = float(gathered(hardware, 0.0, replicas, stride).latency)
     assert isinstance(encoder, VisionEncoder), "frames are those of vision encoders"
     number = 4.0 if task.workload.precision == "fp32" else 2.0
     times = encoder.frames_per_patch if as_patches else 1
-    bandwidth, latency = _link(task.system.hardware, batch)
     return FrameLinks(
-        bytes_per_second=bandwidth,
-        latency=latency,
+        bytes_per_second=link.bandwidth * share,
+        latency=latency + task.system.software.host_collective,
         input_bytes=number * encoder.channels * times * encoder.patch_size**2,
         output_bytes=number * encoder.net.hidden,
-        trained=batch.encoder not in task.workload.frozen,
+        trained=branch.name not in task.workload.frozen,
     )
-
-
-def _link(hardware: Hardware, batch: BatchFrames) -> tuple[float, float]:
-    first, last = batch.ranks[0][0], batch.ranks[-1][0]
-    if first // hardware.domain_ranks == last // hardware.domain_ranks:
-        link, share = hardware.domain, hardware.efficiency.links
-    else:
-        link, share = hardware.network, hardware.efficiency.network
-    return link.bandwidth * share, link.latency
 
 
 MOST_FRAMES = 1_000_000

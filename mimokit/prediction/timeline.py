@@ -123,13 +123,13 @@ def _passes(
     timed = timed_pipeline(layout, language, encoders, task.workload, task.system)
     timeline = timed.timeline()
     if any(len(stages) > 1 for stages in timeline.schedule.graph.workers):
-        return _lanes(timeline.schedule), tuple(_chunks(timeline))
-    return _lanes(timeline.schedule), tuple(_pipeline(layout, timeline, encoders))
+        return lane_names(timeline.schedule), tuple(_chunks(timeline))
+    return lane_names(timeline.schedule), tuple(_pipeline(layout, timeline, encoders))
 
 
 def _chunks(timeline: Timeline) -> Iterator[Block]:
     graph = timeline.schedule.graph
-    for stage, micro_batch, kind, start, stop in _computations(timeline):
+    for stage, micro_batch, kind, start, stop in computations(timeline):
         lane = graph.worker_of[stage]
         module = graph.stages[stage].module
         own = [each for each in graph.workers[lane] if graph.stages[each].module == module]
@@ -144,7 +144,7 @@ def _chunks(timeline: Timeline) -> Iterator[Block]:
         )
 
 
-def _computations(timeline: Timeline) -> Iterator[tuple[int, int, int, float, float]]:
+def computations(timeline: Timeline) -> Iterator[tuple[int, int, int, float, float]]:
     """Yield (stage, micro-batch, place of its kind in `COMPUTATIONS`, start, stop)."""
     tasks = timeline.tasks
     columns = (tasks.place, tasks.microbatch, tasks.kind, timeline.start, timeline.stop)
@@ -179,7 +179,7 @@ def _in_turn(phases: tuple[Phase, ...], lanes: range, begin: float) -> Iterator[
 def _pipeline(layout: Layout, timeline: Timeline, encoders: list[EncoderCost]) -> Iterator[Block]:
     stages = timeline.schedule.graph.stages
     inside = _inside(layout, encoders, timeline)
-    for place, micro_batch, kind, start, stop in _computations(timeline):
+    for place, micro_batch, kind, start, stop in computations(timeline):
         work: BlockKind = "backward" if kind else "forward"
         shares = inside.get((place, kind), ())
         whole = (*shares, (stages[place].module, 1 - sum(share for _, share in shares)))
@@ -220,10 +220,11 @@ def _inside(
 
 def _busy(timeline: Timeline) -> dict[tuple[int, int], float]:
     """Return (stage, kind) -> seconds of one micro-batch."""
-    return {(place, kind): stop - start for place, _, kind, start, stop in _computations(timeline)}
+    return {(place, kind): stop - start for place, _, kind, start, stop in computations(timeline)}
 
 
-def _lanes(schedule: Schedule) -> tuple[str, ...]:
+def lane_names(schedule: Schedule) -> tuple[str, ...]:
+    """Return the module of each set of ranks, and its number if the module has several."""
     graph = schedule.graph
     first = [
         next(graph.stages[stage] for stage in stages if stage not in graph.beside)

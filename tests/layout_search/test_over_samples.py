@@ -10,6 +10,7 @@ import pytest
 from mimokit.config import ConfigError
 from mimokit.config_files import load_preset
 from mimokit.layout_search import SearchResult, search
+from mimokit.layout_search.over_samples import over_samples
 from mimokit.prediction.over_samples import Policy
 from mimokit.prediction.task import workload_of_config
 from mimokit.workload import mix_of, named_mix
@@ -62,6 +63,25 @@ def test_why_not_says_which_samples_make_the_difference(config: Any) -> None:
         "Without the largest 5% of the samples (more than 776 tokens or 1 items of images)" in said
     )
     assert "of the difference." in said
+
+
+def test_what_does_not_fit_with_its_largest_samples_is_not_chosen(config: Any) -> None:
+    result = searched(config, mix_of(TAIL))
+    first = result.over_samples()
+    chosen = first.best.chosen
+    assert chosen.memory <= result.task.memory_limit
+    assert all(each.fits for each in first.finalists[: len(first.ties) + 1])
+    share = 0.99 * chosen.memory / result.task.hardware.memory_bytes
+    tight = replace(result.task, constraints=replace(result.task.constraints, memory_share=share))
+    second = over_samples(tight, result.finalists)
+    assert (second.best.samples.layout, second.best.chosen.policy) != (
+        first.best.samples.layout,
+        chosen.policy,
+    )
+    fits = [each.fits for each in second.finalists]
+    assert fits == sorted(fits, reverse=True)
+    if not all(fits):
+        assert "the largest samples do not fit." in second.section().sentences[1]
 
 
 def test_a_search_without_a_mix_is_refused(config: Any) -> None:

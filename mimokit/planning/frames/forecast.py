@@ -53,12 +53,15 @@ class FrameLinks:
     def seconds(self, patches_between: np.ndarray | csr_array) -> float:
         """Return how long one pass communicates, from patches [reading rank, encoding rank]."""
         at_home = patches_between.diagonal()
-        busiest = max(float((patches_between.sum(axis=side) - at_home).max()) for side in (0, 1))
-        if not busiest:
-            return self.latency  # the metadata is gathered in any case
-        passes = 2 if self.trained else 1
-        moved = busiest * (self.input_bytes + passes * self.output_bytes)
-        return (2 + passes) * self.latency + moved / self.bytes_per_second
+        busiest = max((patches_between.sum(axis=side) - at_home).max() for side in (0, 1))
+        return float(sum(self.passes(np.float64(busiest))))
+
+    def passes(self, busiest: np.ndarray | np.float64) -> tuple[np.ndarray, np.ndarray]:
+        """Return the seconds of forward and of backward, from patches of the busiest rank."""
+        moves, back = np.greater(busiest, 0), busiest * self.output_bytes / self.bytes_per_second
+        there = 2 * self.latency + busiest * self.input_bytes / self.bytes_per_second
+        forward = self.latency + moves * (there + back)  # metadata is gathered in any case
+        return forward, moves * self.trained * (self.latency + back)
 
 
 @dataclass(frozen=True)

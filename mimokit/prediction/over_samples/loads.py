@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import gcd
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mimokit.config.errors import ConfigError
+from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.config.runtime import BALANCED
 from mimokit.prediction.over_samples.policy import Policy
 from mimokit.prediction.sample_loads import SampleLoads
-from mimokit.workload.mix import refused
+from mimokit.units import counted
 
 Floats = NDArray[np.float64]
 
@@ -27,12 +27,14 @@ class Replicas:
         language: replicas of the language model.
         micro_batches: of a step.
         samples: of a micro-batch, over all replicas.
+        shares: encoders whose replicas can share frames: those of images.
     """
 
     encoders: Mapping[str, int]
     language: int
     micro_batches: int
     samples: int
+    shares: frozenset[str] = frozenset()
 
     @property
     def groups(self) -> int:
@@ -48,12 +50,15 @@ class BatchLoads:
         items: encoder -> [batches, micro-batches, replicas].
         tokens: of the language model, likewise; None: sequences are padded.
         pairs: sum of squares of the tokens of each sample, likewise.
+        moved: encoder whose replicas share frames -> items that the busiest of them sends or
+            receives: [batches, micro-batches, 1].
     """
 
     items: Mapping[str, Floats] = field(repr=False)
     tokens: Floats | None = field(repr=False)
     pairs: Floats | None = field(repr=False)
     micro_batches: int
+    moved: Mapping[str, Floats] = field(default_factory=dict, repr=False)
 
     def evened(self) -> BatchLoads:
         """Return the same batches with equal work in all micro-batches and replicas."""
@@ -66,6 +71,7 @@ class BatchLoads:
             items={name: even(values) for name, values in self.items.items()},
             tokens=None if self.tokens is None else even(self.tokens),
             pairs=None if self.pairs is None else even(self.pairs),
+            moved={name: np.zeros_like(items) for name, items in self.moved.items()},
         )
 
 
@@ -84,16 +90,19 @@ def drawn_batches(
     items = {
         name: _dealt(loads.items[name][rows], count) for name, count in replicas.encoders.items()
     }
-    if policy.shared_frames:
-        items = {name: _shared(values) for name, values in items.items()}
+    moved = {}
+    for name in replicas.shares if policy.shared_frames else ():
+        read, items[name] = items[name], _shared(items[name])
+        moved[name] = np.abs(read - items[name]).max(axis=-1, keepdims=True)
     if policy.packing == "padded":
-        return BatchLoads(items, None, None, replicas.micro_batches)
+        return BatchLoads(items, None, None, replicas.micro_batches, moved)
     tokens = loads.tokens[rows]
     return BatchLoads(
         items,
         _dealt(tokens, replicas.language),
         _dealt(tokens**2, replicas.language),
         replicas.micro_batches,
+        moved,
     )
 
 
@@ -212,12 +221,17 @@ def _regrouped(values: Floats, replicas: int) -> Floats:
     return np.asarray(values.reshape(*values.shape[:-1], replicas, -1).sum(axis=-1))
 
 
-def check_divisible(replicas: Replicas) -> Iterator[ConfigError]:
-    """Yield the error that replicas cannot share the samples of a micro-batch evenly."""
-    for name, count in {**replicas.encoders, "the language model": replicas.language}.items():
-        if replicas.samples % count:
-            yield refused(
-                "over samples",
-                f"{count} replicas of {name} cannot share the {replicas.samples} samples of a "
-                "micro-batch evenly; choose a number that divides them",
-            )
+def check_divisible(replicas: Replicas) -> None:
+    """Refuse encoders whose replicas cannot share the samples of a micro-batch evenly."""
+    refuse_if_any(
+        Problem(
+            "model",
+            f"module_parallelisms.{name}.data_parallel",
+            count,
+            f"Prediction over samples: {counted(count, 'replica')} of encoder '{name}' cannot "
+            f"share the {counted(replicas.samples, 'sample')} of a micro-batch evenly; give it a "
+            "data_parallel that divides them, or micro-batches of more samples.",
+        )
+        for name, count in replicas.encoders.items()
+        if replicas.samples % count
+    )

@@ -16,7 +16,12 @@ from numpy.typing import NDArray
 from mimokit.planning.schedule import Stage, makespan
 from mimokit.prediction.module_costs import EncoderCost, LanguageCost
 from mimokit.prediction.over_samples.loads import BatchLoads
-from mimokit.prediction.over_samples.tables import Seconds, encoder_seconds, language_seconds
+from mimokit.prediction.over_samples.tables import (
+    Seconds,
+    encoder_seconds,
+    exchange_seconds,
+    language_seconds,
+)
 from mimokit.prediction.pipeline import TimedPipeline, has_phases, is_small, timed_pipeline
 from mimokit.prediction.task import PredictionTask
 from mimokit.prediction.workload import branches_of
@@ -38,6 +43,13 @@ class BatchWork:
     modules: Mapping[str, Seconds]
     micro_batches: int
 
+    def of_batch(self, batch: int) -> BatchWork:
+        """Return that of one batch alone."""
+        return BatchWork(
+            {name: seconds.of_batch(batch) for name, seconds in self.modules.items()},
+            self.micro_batches,
+        )
+
     def per_replica(self) -> dict[str, Floats]:
         """Return module -> seconds of its slowest stage: [batches, micro-batches, replicas]."""
         passes = {name: seconds.busiest for name, seconds in self.modules.items()}
@@ -47,18 +59,29 @@ class BatchWork:
         }
 
 
-def work_of(task: PredictionTask, loads: BatchLoads) -> BatchWork:
-    """Return the seconds of all modules; the language model comes last."""
+def work_of(task: PredictionTask, loads: BatchLoads, padded: Seconds | None = None) -> BatchWork:
+    """Return the seconds of all modules; the language model comes last.
+
+    Args:
+        padded: those of the language model on full sequences, where they are known.
+    """
     layout = task.layout
     modules = {}
     for branch in branches_of(task.model):
-        sizes = layout.modules[branch.name]
+        own = sizes = layout.modules[branch.name]
         if layout.mode == "homogeneous":  # each context-parallel rank encodes all of its replica
             sizes = replace(sizes, context=1, data=sizes.data * sizes.context)
         items = loads.items.get(branch.name)
-        if items is not None:
-            modules[branch.name] = encoder_seconds(task, branch, sizes, items)
-    modules[layout.language] = language_seconds(task, loads.tokens, loads.pairs)
+        if items is None:
+            continue
+        seconds = encoder_seconds(task, branch, sizes, items)
+        if branch.name in loads.moved:
+            moved = loads.moved[branch.name]
+            seconds = seconds.plus(exchange_seconds(task, branch, own, moved))
+        modules[branch.name] = seconds
+    if loads.tokens is not None or padded is None:
+        padded = language_seconds(task, loads.tokens, loads.pairs)
+    modules[layout.language] = padded
     return BatchWork(modules, loads.micro_batches)
 
 
@@ -94,18 +117,22 @@ def _of_count(
     language = replace(language, micro_batches=float(count))
     if layout.mode == "colocated" and not has_phases(layout):
         return [_in_phases(task, work, language, groups) for work in works]
-    if layout.mode == "homogeneous":
-        small = small and int(language.sizes.pipeline) > 1
-        modules = [{layout.language: _on_stages(layout.language, work)} for work in works]
-    else:
-        modules = [
-            {name: _grouped(seconds, groups) for name, seconds in work.modules.items()}
-            for work in works
-        ]
-    if not small:
+    modules = [seconds_in_groups(task, work, groups) for work in works]
+    alone = layout.mode == "homogeneous" and int(language.sizes.pipeline) == 1
+    if alone or not small:
         return [_slowest_sum(each, count) for each in modules]
     timed = timed_pipeline(layout, language, encoders, task.workload, task.system)
     return [spans.max(axis=-1) for spans in _spans(timed, modules, count)]
+
+
+def seconds_in_groups(task: PredictionTask, work: BatchWork, groups: int) -> dict[str, Seconds]:
+    """Return module -> the seconds of its slowest replica in each group.
+
+    In homogeneous mode encoders are in those of the language model.
+    """
+    if task.layout.mode == "homogeneous":
+        return {task.layout.language: _on_stages(task.layout.language, work)}
+    return {name: _grouped(seconds, groups) for name, seconds in work.modules.items()}
 
 
 def _slowest_sum(modules: Mapping[str, Seconds], count: int) -> Floats:
@@ -152,11 +179,8 @@ def _in_phases(
     layout, count = task.layout, work.micro_batches
     at_once = min(layout.encoder_microbatches or task.workload.encoder_microbatches or count, count)
     text = work.modules[layout.language]
-    piped = int(language.sizes.pipeline) > 1 and at_once == count and is_small(layout, count)
-    total: Floats = np.zeros((1, 1))
-    if piped:
-        timed = timed_pipeline(layout, language, [], task.workload, task.system)
-        (total,) = _spans(timed, [{layout.language: text}], count, every=True)
+    whole = text_pipeline(task, work, language) if at_once == count else None
+    piped, total = whole is not None, np.zeros((1, 1)) if whole is None else whole
     for begin in range(0, count, at_once):
         taken, many = slice(begin, begin + at_once), min(at_once, count - begin)
         if not piped:
@@ -166,6 +190,17 @@ def _in_phases(
                 for phase in (seconds.forward[0], seconds.backward[0]):
                     total = total + _slowest(_summed(_taken(phase, taken), many), groups)
     return np.asarray(total.max(axis=-1))
+
+
+def text_pipeline(task: PredictionTask, work: BatchWork, language: LanguageCost) -> Floats | None:
+    """Return the seconds of a language model's pipeline between phases: [batches, replicas]."""
+    layout, count = task.layout, work.micro_batches
+    if int(language.sizes.pipeline) == 1 or not is_small(layout, count):
+        return None
+    timed = timed_pipeline(layout, language, [], task.workload, task.system)
+    modules = {layout.language: work.modules[layout.language]}
+    (ends,) = _spans(timed, [modules], count, every=True)
+    return ends
 
 
 def _taken(values: Floats, taken: slice) -> Floats:
@@ -185,7 +220,7 @@ def _spans(
     forward, backward = (
         np.concatenate(
             [
-                _table(stages, modules, way, count, chosen)
+                stage_table(stages, modules, way, count, chosen)
                 for modules, chosen in zip(works, picked, strict=True)
             ]
         )
@@ -206,7 +241,7 @@ def _picked(modules: Mapping[str, Seconds], count: int, *, every: bool) -> NDArr
     return np.argsort(-work, axis=-1)[:, None, :HEAVIEST]
 
 
-def _table(
+def stage_table(
     stages: Sequence[Stage],
     modules: Mapping[str, Seconds],
     way: str,

@@ -11,6 +11,10 @@ Packing = Literal["padded", "row"] | int
 """Samples padded to the sequence; those of a micro-batch in a row without padding, as
 `data.pack_sequences_in_batch` has them; or rows of at most so many tokens, filled in the order of
 the samples, each of which is a micro-batch."""
+PREDICTED_ONLY = (
+    "Rows packed to a length are predicted only: a run packs the samples of each micro-batch "
+    "(data.pack_sequences_in_batch)."
+)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from mimokit.architecture.encoders import VisionEncoder
 from mimokit.architecture.modules import Model
 from mimokit.config import ExperimentConfig
 from mimokit.config.errors import Problem, refuse_if_any
@@ -19,6 +20,7 @@ from mimokit.prediction.over_samples.loads import (
     check_divisible,
     drawn_batches,
 )
+from mimokit.prediction.over_samples.memory import largest_memory
 from mimokit.prediction.over_samples.passes import passes_of, work_of
 from mimokit.prediction.over_samples.policy import POLICIES, Policy
 from mimokit.prediction.over_samples.result import (
@@ -28,6 +30,7 @@ from mimokit.prediction.over_samples.result import (
     SamplesPrediction,
     lost_share,
 )
+from mimokit.prediction.over_samples.tables import language_seconds
 from mimokit.prediction.prediction import costs_of, predict_task
 from mimokit.prediction.sample_loads import SampleLoads, check_row, loads_of, with_means
 from mimokit.prediction.step_time import Software
@@ -85,12 +88,14 @@ def predict_samples(
 ) -> SamplesPrediction:
     """Predict the steps of a task; see `predict_over_samples`."""
     mix, task = _with_means(task)
+    hardware = task.system.hardware.with_ranks(task.layout.gpus)
+    task = replace(task, system=replace(task.system, hardware=hardware))
     loads, replicas = loads_of(mix, task.model, task.workload), replicas_of(task)
-    for error in check_divisible(replicas):
-        raise error
+    check_divisible(replicas)
     predicted = predict_task(task)
     costs = costs_of(task.model, task.layout, task.workload, task.system)
-    works = [work_of(task, _means(task, replicas))]
+    padded = language_seconds(task, None, None)
+    works, memory = [work_of(task, _means(task, replicas), padded)], []
     if policies is None:
         further = loads.text_only.any() and not loads.text_only.all()
         policies = (*POLICIES, *([Policy(text_only=False)] if further else []))
@@ -98,18 +103,21 @@ def predict_samples(
         check_row(policy.packing, loads, mix)
         chosen = loads if policy.text_only else _with_more(loads, mix)
         drawn = drawn_batches(chosen, replicas, policy, batches, seed)
-        works += [work_of(task, drawn), work_of(task, drawn.evened())]
+        works += [work_of(task, each, padded) for each in (drawn, drawn.evened())]
+        memory.append(largest_memory(task, drawn, *costs))
     (mean,), *passes = passes_of(task, works, costs, replicas.groups)
     # What a step has beside its passes, and what the closed forms know better, stays.
     seconds = [predicted.seconds + each - mean for each in passes]
     answers = [
-        PolicyPrediction(policy, known, even, work.per_replica(), _dollars(task, known, even))
-        for policy, known, even, work in zip(
-            policies, seconds[::2], seconds[1::2], works[1::2], strict=True
+        PolicyPrediction(policy, known, even, work, _dollars(task, known, even), most)
+        for policy, known, even, work, most in zip(
+            policies, seconds[::2], seconds[1::2], works[1::2], memory, strict=True
         )
     ]
     samples = replicas.samples * replicas.micro_batches
-    return SamplesPrediction(task.layout, predicted.seconds, samples, mix.source, tuple(answers))
+    return SamplesPrediction(
+        task.layout, predicted.seconds, samples, mix.source, tuple(answers), predicted.capacity
+    )
 
 
 def _dollars(task: PredictionTask, seconds: Floats, even: Floats) -> float | None:
@@ -136,7 +144,10 @@ def replicas_of(task: PredictionTask) -> Replicas:
         encoders[branch.name] = int(own.data)
     samples = int(sizes.data) * int(sizes.micro_batch)
     count = task.workload.global_batch_size // samples
-    return Replicas(encoders, int(sizes.data), int(count), samples)
+    images = (
+        each.name for each in branches_of(task.model) if isinstance(each.encoder, VisionEncoder)
+    )
+    return Replicas(encoders, int(sizes.data), int(count), samples, frozenset(images))
 
 
 def _with_means(task: PredictionTask) -> tuple[SampleMix, PredictionTask]:

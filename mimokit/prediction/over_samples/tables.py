@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from mimokit.architecture.modules import EncoderBranch
 from mimokit.architecture.parallel_sizes import ParallelSizes
+from mimokit.prediction.frames import frame_links
 from mimokit.prediction.module_costs import encoder_input, language_input
 from mimokit.prediction.step_time import ModuleStep, module_step
 from mimokit.prediction.step_time.stage import dealt
@@ -37,6 +38,15 @@ class Seconds:
         slowest: Floats = (self.forward + self.backward).max(axis=0)
         return slowest
 
+    def of_batch(self, batch: int) -> Seconds:
+        """Return those of one batch; one may stand for all."""
+        chosen = slice(batch, batch + 1) if self.forward.shape[1] > 1 else slice(None)
+        return Seconds(self.forward[:, chosen], self.backward[:, chosen])
+
+    def plus(self, other: Seconds) -> Seconds:
+        """Return both, one after the other."""
+        return Seconds(self.forward + other.forward, self.backward + other.backward)
+
 
 def encoder_seconds(
     task: PredictionTask, branch: EncoderBranch, sizes: ParallelSizes, items: Floats
@@ -56,6 +66,15 @@ def encoder_seconds(
         np.broadcast_to(np.where(there, forward, 0.0), (depth, *items.shape)),
         np.broadcast_to(np.where(there, backward, 0.0), (depth, *items.shape)),
     )
+
+
+def exchange_seconds(
+    task: PredictionTask, branch: EncoderBranch, sizes: ParallelSizes, items: Floats
+) -> Seconds:
+    """Return the seconds of frames that travel between replicas, of the busiest one's items."""
+    links = frame_links(task, branch, int(sizes.data), int(sizes.tensor * sizes.context))
+    forward, backward = links.passes(items * task.workload.input_of(branch).length)
+    return Seconds(forward[None], backward[None])
 
 
 def _of_busiest(step: ModuleStep, sizes: ParallelSizes) -> Floats:
