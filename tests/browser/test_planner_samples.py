@@ -1,5 +1,6 @@
 """The planner's samples in JupyterLab: a tail is dragged, a modality dropped, a bar clicked."""
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -33,5 +34,9 @@ def test_steps_follow_what_is_dragged_dropped_and_clicked(planner: PlannerPage) 
     planner.field("vision").set_checked(True)
     expect(packed).to_have_text(before)
     view.locator(".column").nth(1).locator("button").nth(3).click()
-    expect(view.locator(".lane")).to_have_count(18)
+    expect(view.locator("canvas.lanes")).to_have_accessible_name(
+        re.compile("^Timeline of 16 lanes")
+    )
+    view.get_by_role("button", name="Find the best layout").click()
+    expect(view.get_by_role("status").first).to_contain_text("for these samples is", timeout=60_000)
     planner.screenshot("samples")

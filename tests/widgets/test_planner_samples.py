@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mimokit_widgets.planner.draft import Draft, content_of
+from mimokit_widgets.planner.samples import judged
 from mimokit_widgets.planner.screen import screen_of
 from mimokit_widgets.planner.session import Session
 
@@ -62,20 +63,25 @@ def test_a_tail_that_is_dragged_and_a_modality_that_is_dropped_change_the_steps(
 
 def test_a_bar_shows_who_waits_in_a_batch_with_such_samples(tmp_path: Path) -> None:
     shown = picture(opened(tmp_path, TAIL), column="images.items", bar=7)
-    drawn = [lane for lane in shown["lanes"] if lane["policy"] == "as drawn"]
-    shared = [lane for lane in shown["lanes"] if lane["policy"] == "balanced frames"]
-    images = [lane for lane in drawn if lane["label"].startswith("images")]
-    assert len(images) == 8
-    assert len(drawn) == len(shared) == 9
-    assert max(sum(lane["parts"]) for lane in images) == pytest.approx(1)
-    spread = [
-        max(sums) - min(sums)
-        for sums in (
-            [sum(lane["parts"]) for lane in lanes if lane["label"].startswith("images")]
-            for lanes in (drawn, shared)
-        )
+    timeline = shown["timeline"]
+    lanes = [(lane["group"], lane["name"]) for lane in timeline["lanes"]]
+    assert lanes == [
+        (group, f"replica {number}")
+        for group in ("as drawn", "balanced frames")
+        for number in range(8)
     ]
-    assert spread[1] < spread[0]
+    assert [key["name"] for key in timeline["keys"]] == [
+        "images forward",
+        "language_module forward",
+        "images backward",
+        "language_module backward",
+        "update",
+    ]
+    encoded = [
+        sum(stop - start for at, key, start, stop, _ in timeline["spans"] if (at, key) == (lane, 0))
+        for lane in range(8)
+    ]
+    assert max(encoded) > 1.5 * min(encoded)
     assert "with balanced frames" in shown["batch"]
 
 
@@ -89,8 +95,22 @@ def test_samples_that_do_not_fit_are_said_and_dragging_mends_it(tmp_path: Path) 
     assert "neither a .parquet" in picture(session, source="nothing")["problem"]
 
 
-def test_a_search_says_which_of_its_layouts_is_best_for_the_samples(tmp_path: Path) -> None:
+def test_the_best_layout_follows_the_samples(tmp_path: Path) -> None:
     session = opened(tmp_path, TAIL)
-    session.handle({"type": "search", "gpus": "8"})
-    session.search.wait(60)
-    assert "that the search put first the best is" in picture(session)["found"]
+    assert not picture(session, search=True)["problem"]
+    session.samples_search.wait(60)
+    shown = picture(session)
+    assert "for these samples is" in shown["found"]
+    assert (shown["loads"], shown["searching"]) == (True, False)
+    state = session.samples_search.state
+    assert state.result is not None
+    mean = state.result.task.workload.inputs["images"].count
+    assert mean == pytest.approx((19 + 7) / 40)
+    cut = picture(session, modality="images", on=False)
+    assert cut["found"] != shown["found"]
+    best = judged(state.result, session.look_at_samples().mix()).best.samples.layout
+    picture(session, take=True)
+    assert session.valid is not None
+    assert session.valid.config.model.deployment_mode == best.mode
+    assert session.loaded_layout == best
+    assert session.valid.config.data.workload is not None

@@ -98,6 +98,7 @@ class LayoutPlanner(PersistentWidget):
         self._turn = threading.RLock()
         self._session = Session(Draft(content, world_size, ranks_per_node))
         self._session.search.changed = self._show_search
+        self._session.samples_search.changed = self._show_samples
         self._settling = False
         super().__init__(_inputs=inputs(), **options)
         self.on_msg(self._on_message)
@@ -248,6 +249,11 @@ class LayoutPlanner(PersistentWidget):
             self._search = state.to_json()
             if opened or (not state.goes_on and self._session.tab == "search"):
                 self._settle()  # what was found may have been loaded already, or be of an old model
+
+    def _show_samples(self) -> None:
+        with self._turn:
+            if self._session.tab == "samples" and not self._session.samples_search.state.goes_on:
+                self._settle()
 
     def _in_html(self) -> str:
         plan = self.plan

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from mimokit.architecture.modules import Model
     from mimokit.layout_search import SearchProgress, SearchResult
     from mimokit.prediction import Prediction
+    from mimokit.workload import SampleMix
 
     Searched = ExperimentConfig | Model
 
@@ -64,6 +65,11 @@ class SearchState:
         return {**shown, "sentence": self.sentence, "found": layouts}
 
 
+def without_workload(config: ExperimentConfig) -> ExperimentConfig:
+    """Return a config whose samples are all alike."""
+    return config.model_copy(update={"data": config.data.model_copy(update={"workload": None})})
+
+
 class BackgroundSearch:
     """One search at a time, on a separate thread.
 
@@ -79,13 +85,20 @@ class BackgroundSearch:
         self._turn = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def start(self, model: Searched, gpus: int, supposed: PredictionConfig) -> None:
+    def start(
+        self,
+        model: Searched,
+        gpus: int,
+        supposed: PredictionConfig,
+        mix: SampleMix | None = None,
+    ) -> None:
         """Begin to search the layouts of a model, unless a search goes on.
 
         Args:
             model: a config with every data_parallel known; or the model that a file describes,
                 with a batch for so many GPUs.
             supposed: GPU, software and price.
+            mix: samples, of which the mean is searched for; None: those of the config.
         """
         if self.state.goes_on:
             return
@@ -98,7 +111,7 @@ class BackgroundSearch:
         self._become(SearchState("running"))
         self._thread = threading.Thread(
             target=self._run,
-            args=(model, gpus, supposed),
+            args=(model, gpus, supposed, mix),
             name="LayoutPlanner search",
             daemon=True,
         )
@@ -119,10 +132,16 @@ class BackgroundSearch:
         if self._thread is not None:
             self._thread.join(seconds)
 
-    def _run(self, model: Searched, gpus: int, supposed: PredictionConfig) -> None:
+    def _run(
+        self,
+        model: Searched,
+        gpus: int,
+        supposed: PredictionConfig,
+        mix: SampleMix | None = None,
+    ) -> None:
         config = model if isinstance(model, ExperimentConfig) else None
         try:
-            result = self._search(model, gpus, supposed)
+            result = self._search(model, gpus, supposed, mix)
             telling = result.telling()
         except ConfigError as error:
             self._become(SearchState("failed", sentence=" ".join(str(error).splitlines())))
@@ -133,14 +152,23 @@ class BackgroundSearch:
             state = SearchState("done", 1.0, result.evaluated, "", result, config, telling)
             self._become(state)
 
-    def _search(self, model: Searched, gpus: int, supposed: PredictionConfig) -> SearchResult:
+    def _search(
+        self, model: Searched, gpus: int, supposed: PredictionConfig, mix: SampleMix | None
+    ) -> SearchResult:
         # Nobody should wait for the search to be imported before it is asked for.
+        from mimokit.architecture.from_config import model_of_config
         from mimokit.experiment.plan_of_model import workload_of_model
         from mimokit.layout_search import search
+        from mimokit.prediction.sample_loads import with_means
+        from mimokit.prediction.task import workload_of_config
 
         # What was cut stands in the result; a thread has no cell to warn below.
         warnings.filterwarnings("ignore", module=__name__.replace(".", r"\."))
         workload = None if isinstance(model, ExperimentConfig) else workload_of_model(gpus)
+        if mix is not None:
+            assert isinstance(model, ExperimentConfig)
+            network = model_of_config(model.model, model.name)
+            workload = with_means(workload_of_config(without_workload(model)), mix, network)
         return search(
             model,
             gpus=gpus,

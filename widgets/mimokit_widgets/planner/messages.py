@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mimokit.axes import CONFIG_FIELDS, Axis
@@ -23,9 +24,12 @@ from mimokit_widgets.planner.paths import (
     module_names,
     short_name,
 )
+from mimokit_widgets.planner.samples import judged
 from mimokit_widgets.planner.training import STRATEGY, set_strategy
 
 if TYPE_CHECKING:
+    from mimokit.workload import SampleMix
+    from mimokit_widgets.planner.background_search import BackgroundSearch
     from mimokit_widgets.planner.session import Session
 
 Message = Mapping[str, Any]
@@ -202,7 +206,18 @@ def _frames(session: Session, message: Message) -> None:
 
 
 def _samples(session: Session, message: Message) -> None:
-    session.look_at_samples().handle(message)
+    from mimokit.prediction.task import workload_of_config
+
+    asked, search = session.look_at_samples(), session.samples_search
+    if "search" in message:
+        _start(session, search, asked.mix())
+    elif "take" in message and search.state.result is not None:
+        assert search.state.searched is not None, "a config is searched for samples"
+        best, alike = judged(search.state.result, asked.mix()).best, search.state.searched
+        task = replace(search.state.result.task, workload=workload_of_config(alike))
+        session.load_layout(best.samples.layout, task, alike)
+    else:
+        asked.handle(message)
 
 
 def _gpu(session: Session, message: Message) -> None:
@@ -213,16 +228,20 @@ def _gpu(session: Session, message: Message) -> None:
 
 def _search(session: Session, message: Message) -> None:
     session.search_gpus = str(message.get("gpus", "")).strip()
+    _start(session, session.search)
+
+
+def _start(session: Session, search: BackgroundSearch, mix: SampleMix | None = None) -> None:
     config = session.resolved
     if session.problems or config is None:
-        session.search.refuse(f"{session.in_the_way()} {session.problems[0].sentence}")
+        search.refuse(f"{session.in_the_way()} {session.problems[0].sentence}")
         return
     assert session.valid is not None, "it has a config"
     gpus = asked_gpus(session.search_gpus, session.valid.plan.world_size)
     if isinstance(gpus, str):
-        session.search.refuse(gpus)
+        search.refuse(gpus)
     else:
-        session.search.start(config, gpus, session.supposed)
+        search.start(config, gpus, session.supposed, mix)
 
 
 def _take_found(session: Session, message: Message) -> None:

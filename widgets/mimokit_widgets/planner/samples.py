@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mimokit.charts._palette import module_colors
+from mimokit.charts.timeline.spans import of_prediction, timeline_view
 from mimokit.config import ConfigError, ExperimentConfig, PredictionConfig
 from mimokit.planning.report import PlannedLayout
 from mimokit.units import counted, seconds_text
 from mimokit.workload import SampleMix, mix_names, mix_of, read_mix
+from mimokit_widgets.planner.background_search import SearchState, without_workload
 from mimokit_widgets.planner.verdicts import asked_of
 
 if TYPE_CHECKING:
     from mimokit.layout_search import SearchResult
-    from mimokit.prediction.over_samples import PolicyPrediction
+    from mimokit.layout_search.over_samples import SearchOverSamples
     from mimokit.prediction.task import PredictionTask
 
 DEFAULT = "interleaved_pages"
-MOST_LANES = 32
 FINALISTS = 6
 """Layouts of the last search that follow the samples."""
 
@@ -56,6 +56,10 @@ class SampleQuestion:
             change = self.without.discard if message["on"] else self.without.add
             change(str(message["modality"]))
 
+    def mix(self) -> SampleMix:
+        """Return the mix that is planned for; raises `ConfigError` as `read_mix`."""
+        return self.cut(read_mix(self.source))
+
     def cut(self, mix: SampleMix) -> SampleMix:
         """Return the mix without its tails and what is dropped."""
         columns = dict(mix.columns)
@@ -73,14 +77,19 @@ def samples_picture(
     plan: PlannedLayout,
     supposed: PredictionConfig,
     question: SampleQuestion,
-    searched: SearchResult | None,
+    search: SearchState,
 ) -> dict[str, Any]:
-    """Return histograms, a row per policy, and the lanes of a batch; or why there are none."""
+    """Return histograms, a row per policy, the timeline of a batch; or why there are none.
+
+    Args:
+        search: for these samples, or for those before something was dragged.
+    """
     named = config.data.workload
     sources = [*mix_names(), *([named] if named and named not in mix_names() else [])]
     picture: dict[str, Any] = {
         "sources": sources, "source": question.source, "columns": [], "modalities": [],
-        "headings": [], "rows": [], "said": "", "found": "", "lanes": [], "problem": "",
+        "headings": [], "rows": [], "said": "", "found": "", "timeline": None, "problem": "",
+        "searching": search.goes_on, "loads": search.result is not None,
     }  # fmt: skip
     try:
         whole = read_mix(question.source)
@@ -90,8 +99,8 @@ def samples_picture(
             {"name": name, "on": name not in question.without} for name in whole.modalities
         ]
         task = _task(config, plan, supposed, mix)
-        return picture | _steps(task, question, mix, module_colors(plan.modules)) | {
-            "found": "" if searched is None else _found(searched, mix)
+        return picture | _steps(task, question, mix, tuple(plan.modules)) | {
+            "found": _found(search, mix)
         }  # fmt: skip
     except ConfigError as error:
         return {**picture, "problem": str(error)}
@@ -137,8 +146,7 @@ def _task(
 ) -> PredictionTask:
     from mimokit.prediction.task import task_of
 
-    alike = config.model_copy(update={"data": config.data.model_copy(update={"workload": None})})
-    model, layout, workload, gpu = asked_of(alike, plan, supposed)
+    model, layout, workload, gpu = asked_of(without_workload(config), plan, supposed)
     return task_of(
         model,
         layout,
@@ -150,9 +158,10 @@ def _task(
 
 
 def _steps(
-    task: PredictionTask, question: SampleQuestion, mix: SampleMix, colors: Mapping[str, str]
+    task: PredictionTask, question: SampleQuestion, mix: SampleMix, modules: tuple[str, ...]
 ) -> dict[str, Any]:
     from mimokit.prediction.over_samples import predict_samples
+    from mimokit.prediction.over_samples.timeline import batch_timeline
 
     predicted = predict_samples(task)
     section = predicted.section()
@@ -165,15 +174,20 @@ def _steps(
         return shown
     batch = _batch_of(task, question.bar, mix)
     drawn, _, shared, *_ = predicted.policies
+    steps = [(known, batch_timeline(task, known, batch)) for known in (drawn, shared)]
+    groups = [
+        replace(of_prediction(step), title=str(known.policy))
+        for known, step in steps
+        if step is not None
+    ]
     return shown | {
         "batch": (
             f"The batch with most of such samples takes {seconds_text(drawn.seconds[batch])}; "
-            f"{seconds_text(shared.seconds[batch])} with balanced frames. A lane is a replica, a "
-            "part of it a micro-batch; what is empty it waits for the slowest."
+            f"{seconds_text(shared.seconds[batch])} with balanced frames. What is empty in a lane "
+            "it waits for others."
         ),
-        "lanes": [*_lanes("as drawn", drawn, batch, colors),
-                  *_lanes("balanced frames", shared, batch, colors)],
-    }  # fmt: skip
+        "timeline": timeline_view(groups, modules, "s"),
+    }
 
 
 def _batch_of(task: PredictionTask, bar: tuple[str, int], mix: SampleMix) -> int:
@@ -190,34 +204,26 @@ def _batch_of(task: PredictionTask, bar: tuple[str, int], mix: SampleMix) -> int
     return int(inside[rows].reshape(BATCHES, -1).sum(axis=1).argmax())
 
 
-def _lanes(
-    policy: str, known: PolicyPrediction, batch: int, colors: Mapping[str, str]
-) -> Iterator[dict[str, Any]]:
-    for name, passes in known.passes.items():
-        each = passes[min(batch, len(passes) - 1)]
-        longest = float(each.sum(axis=0).max()) or 1.0
-        for replica in range(min(each.shape[1], MOST_LANES)):
-            parts = each[:, replica] / longest
-            yield {
-                "policy": policy,
-                "label": f"{name} {replica}",
-                "color": colors[name],
-                "parts": parts.tolist(),
-                "waits": f"waits {1 - float(parts.sum()):.0%}",
-            }
-
-
-def _found(searched: SearchResult, mix: SampleMix) -> str:
-    """Return which of the layouts that a search found is the best for a mix."""
-    from mimokit.layout_search.over_samples import over_samples
-
-    workload = replace(searched.task.workload, mix=mix)
-    task = replace(searched.task, workload=workload)
-    best = over_samples(task, searched.finalists[:FINALISTS])
+def _found(search: SearchState, mix: SampleMix) -> str:
+    if search.goes_on:
+        return "Searching all layouts for these samples …"
+    if search.result is None:
+        return search.sentence
+    over = judged(search.result, mix)
+    best, ties = over.best, counted(len(over.ties), "tie")
+    fits = "" if best.fits else " Its largest samples do not fit."
     return (
-        f"Of the {counted(len(best.finalists), 'layout')} that the search put first the best is "
-        f"{best.best.samples.layout}, {best.best.chosen.policy}: {seconds_text(best.best.seconds)}."
+        f"The best of {counted(len(over.finalists), 'layout')} for these samples is "
+        f"{best.samples.layout}, {best.chosen.policy}: {seconds_text(best.seconds)}; {ties}.{fits}"
     )
 
 
-__all__ = ["DEFAULT", "SampleQuestion", "samples_picture"]
+def judged(searched: SearchResult, mix: SampleMix) -> SearchOverSamples:
+    """Return the layouts that a search put first, in the order that a mix gives them."""
+    from mimokit.layout_search.over_samples import over_samples
+
+    workload = replace(searched.task.workload, mix=mix)
+    return over_samples(replace(searched.task, workload=workload), searched.finalists[:FINALISTS])
+
+
+__all__ = ["DEFAULT", "SampleQuestion", "judged", "samples_picture"]

@@ -164,8 +164,8 @@ def _picture(
         picture, matrix = frames.picture()
         return {"frames": picture, "numbers": matrix}
     if tab == "samples":
-        asked, searched = session.look_at_samples(), session.search.state.result
-        return {"samples": samples_picture(config, plan, session.supposed, asked, searched)}
+        asked, search = session.look_at_samples(), session.samples_search.state
+        return {"samples": samples_picture(config, plan, session.supposed, asked, search)}
     if tab == "search":
         return {"search": _search(session, plan)}
     return {"compare": _comparison(session, ValidLayout(config, plan))}

@@ -60,6 +60,7 @@ class Session:
         by_node: whether traffic is shown between nodes.
         frames: what is asked about frames, once that picture has been opened; None before.
         samples: what is asked about samples, likewise.
+        samples_search: the search for the best layout for these samples.
         search_gpus: how many GPUs it may take, as typed; empty for as many as the world has.
         opened: the file of a model whose best layout is searched, to be taken; empty otherwise.
         loaded: the layout that was loaded last, and the draft that it made.
@@ -91,6 +92,7 @@ class Session:
         self._frames_of: LayoutPlan | None = None
         self.samples: SampleQuestion | None = None
         self.search: BackgroundSearch = BackgroundSearch()
+        self.samples_search: BackgroundSearch = BackgroundSearch()
         self.search_gpus = ""
         self.opened = ""
         self.loaded: tuple[Layout, Draft] | None = None

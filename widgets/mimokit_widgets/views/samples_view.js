@@ -1,6 +1,7 @@
 // Samples as histograms with tails to drag, steps over them, and which replicas wait in a batch.
 
-import { element, freshId, setText } from "mimokit/dom.js";
+import { button, element, freshId, setText } from "mimokit/dom.js";
+import { TimelineView } from "mimokit/timeline_view.js";
 
 const SLIDER_STEPS = 200;
 
@@ -15,13 +16,17 @@ export class SamplesView {
     this.problem = element("p", { class: "problem", role: "alert" });
     this.table = element("table", { class: "lines" });
     this.said = element("p", { class: "muted" });
-    this.found = element("p", { role: "status" });
+    this.search = button("Find the best layout", () => this.send({ search: true }),
+      { title: "Search all layouts for these samples, on as many GPUs as the tab Search says" });
+    this.found = element("span", { role: "status" });
+    this.take = button("Load", () => this.send({ take: true }), { title: "Load this layout" });
     this.batch = element("p", { class: "sentence", role: "status" });
-    this.lanes = element("div", { class: "lanes" });
     this.root = element("div", { class: "samples-view" },
       element("label", { for: this.source.id, class: "muted" }, "Samples of "), this.source,
       this.dropped, this.histograms, this.problem, element("div", { class: "scrolled" },
-        this.table), this.said, this.found, this.batch, this.lanes);
+        this.table), this.said, element("div", { class: "tools" }, this.search, this.found, this.take),
+      this.batch);
+    this.timeline = new TimelineView(this.root);
     host.append(this.root);
     this.columns = new Map();
   }
@@ -42,8 +47,11 @@ export class SamplesView {
         element("td", {}, text))))));
     setText(this.said, picture.said);
     setText(this.found, picture.found);
+    this.search.disabled = picture.searching;
+    this.take.hidden = !picture.loads;
     setText(this.batch, picture.batch ?? "");
-    this.drawLanes(picture.lanes);
+    this.timeline.node.hidden = !picture.timeline;
+    if (picture.timeline) this.timeline.update(picture.timeline);
   }
 
   /** A slider that is dragged stays the element that it is. */
@@ -76,18 +84,7 @@ export class SamplesView {
     return { node, plot, slider, end };
   }
 
-  drawLanes(lanes) {
-    let policy = "";
-    this.lanes.replaceChildren(...lanes.flatMap((lane) => {
-      const heading = lane.policy === policy ? [] : [element("h4", {}, lane.policy)];
-      policy = lane.policy;
-      const parts = lane.parts.map((share) => element("i", {
-        style: `width:${100 * share}%;background:${lane.color}` }));
-      return [...heading, element("div", { class: "lane", role: "img",
-        "aria-label": `${lane.label} ${lane.waits}` }, element("span", {}, lane.label),
-      element("div", { class: "track" }, ...parts), element("span", { class: "muted" }, lane.waits))];
-    }));
+  remove() {
+    this.timeline.remove();
   }
-
-  remove() {}
 }
