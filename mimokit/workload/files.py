@@ -171,7 +171,7 @@ def _batches(path: Path, bar: Bar) -> Iterable[Any]:
     if path.suffix == ".parquet":
         from pyarrow import parquet
 
-        file = parquet.ParquetFile(path)
+        file = parquet.ParquetFile(path, pre_buffer=False)  # else what was read stays in memory
         wanted = [name for name in file.schema_arrow.names if is_column(name)]
         check_names(file.schema_arrow.names, str(path))
         size, total = path.stat().st_size, max(file.metadata.num_rows, 1)

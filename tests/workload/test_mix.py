@@ -84,6 +84,25 @@ def test_memory_does_not_grow_with_the_rows() -> None:
     assert peaks[1] < 1.1 * peaks[0]
 
 
+@pytest.mark.parametrize("pieces", [8, 32])
+def test_a_long_file_is_not_kept_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pieces: int
+) -> None:
+    """Pieces of a Parquet file, of half a mebibyte each, are let go once they are read."""
+    from pyarrow import parquet, table, total_allocated_bytes
+
+    piece = table({"text": np.random.default_rng(0).integers(0, 2**40, 2**16)})
+    with parquet.ParquetWriter(tmp_path / "long.parquet", piece.schema) as writer:
+        for _ in range(pieces):
+            writer.write_table(piece)
+    held, before = list[int](), total_allocated_bytes()
+    monkeypatch.setattr(Reservoir, "add", lambda *_: held.append(total_allocated_bytes()))
+    with pytest.raises(ConfigError, match="it has 0 samples"):
+        read_mix(tmp_path / "long.parquet")
+    assert len(held) == pieces
+    assert max(held) - before < 4 * 2**20
+
+
 REFUSED = {
     "empty": ({"text": []}, "it has 0 samples; give it at least one."),
     "missing": ({"images.items": [1]}, "the column 'text', tokens of text of each sample, is miss"),
