@@ -8,8 +8,11 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 
 import psutil
+
+from tests.processes import below
 
 MOST_DESCRIPTORS = 8
 """Sockets and pipes that a library may open at its first use and keep."""
@@ -46,14 +49,10 @@ def held(engines: list[int]) -> Held:
         for thread in threading.enumerate()
         if thread.name.startswith("mimokit-") or not thread.daemon
     ]
-    processes: list[psutil.Process] = []
-    for pid in engines:
-        with contextlib.suppress(psutil.Error):
-            processes += psutil.Process(pid).children(recursive=True)
     return Held(
         frozenset(thread for thread in threads if not thread.name.startswith(KEPT)),
         sum(map(_is_connection, os.listdir("/proc/self/fd"))),
-        frozenset(processes),
+        frozenset(chain.from_iterable(map(below, engines))),
         frozenset(filter(_of([os.getpid(), *engines]), os.listdir(SHARED_MEMORY))),
     )
 

@@ -8,6 +8,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 
@@ -70,6 +71,19 @@ def interrupt_in(function: str, patience: float = 120.0) -> threading.Thread:
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
     return thread
+
+
+def below(pid: int) -> Iterator[psutil.Process]:
+    """Yield the processes that one has started, living, and what these have started.
+
+    psutil would look at every process of the machine.
+    """
+    with contextlib.suppress(OSError):
+        for file in Path(f"/proc/{pid}/task").glob("*/children"):
+            for child in map(int, file.read_text().split()):
+                with contextlib.suppress(psutil.Error):
+                    yield psutil.Process(child)
+                yield from below(child)
 
 
 def marked(mark: str) -> list[psutil.Process]:

@@ -40,7 +40,8 @@ class SharedCluster:
         try:
             left += end_what_is_left(self._cluster)
             left += leaks(self._before, _pids(self._cluster))
-            self._before = held(_pids(self._cluster))
+            if left:  # which is told once
+                self._before = held(_pids(self._cluster))
         except ClusterError as error:
             self.close()
             left.append(f"the cluster beyond use ({error}); the next test gets another one")

@@ -20,7 +20,7 @@ from mimokit.engine import megatron
 from mimokit.engine.device import rank_device
 from mimokit.engine.inside_steps import Inside, inside
 from mimokit.engine.models.dispatch import RowsDispatcher
-from mimokit.engine.models.rng import lengths_computed, module_seed, row_computed, rows_computed
+from mimokit.engine.models.rng import lengths_computed, row_computed, rows_computed, seed_weights
 from mimokit.engine.models.routing import LayerRouting, Routing, TokenPlaces, places_of_tokens
 from mimokit.engine.parallel.context import SequenceCut
 from mimokit.planning.execution import ModuleExecution
@@ -105,7 +105,7 @@ class SeededExperts(megatron.SequentialMLP):  # type: ignore[misc]
         self.first = num_local_experts * self.ep_group.rank()
         of_layer = torch.initial_seed()
         for number in range(self.first, self.first + num_local_experts):
-            torch.manual_seed(module_seed(of_layer, f"expert {number}"))
+            seed_weights(of_layer, f"expert {number}")
             expert = megatron.MLP(
                 self.config,
                 submodules,
@@ -119,7 +119,7 @@ class SeededExperts(megatron.SequentialMLP):  # type: ignore[misc]
         for parameter in self.parameters():
             parameter.allreduce = False
             parameter.sequence_parallel = False  # an expert has all positions of its tokens
-        torch.manual_seed(module_seed(of_layer, "after the experts"))
+        seed_weights(of_layer, "after the experts")
 
 
 def _copy_output(

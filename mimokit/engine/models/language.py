@@ -15,6 +15,7 @@ from mimokit.engine import megatron
 from mimokit.engine.device import rank_device
 from mimokit.engine.models import transformer
 from mimokit.engine.models.attention import lengths_of
+from mimokit.engine.models.rng import seed_weights
 from mimokit.engine.models.token_prediction import (
     FurtherTokens,
     TokenPrediction,
@@ -103,7 +104,7 @@ class TiedGPTModel(megatron.GPTModel):  # type: ignore[misc]
             embedding, draw = self.embedding, self.config.embedding_init_method
             self._draw_rows(embedding.word_embeddings.weight, draw, padding, seed + 1)
             if self.position_embedding_type == "learned_absolute":
-                torch.manual_seed(seed + 2)
+                seed_weights(seed + 2)
                 draw(embedding.position_embeddings.weight)
         if self.post_process and not self.share_embeddings_and_output_weights:
             draw = self.config.init_method
@@ -113,7 +114,7 @@ class TiedGPTModel(megatron.GPTModel):  # type: ignore[misc]
         self, shard: torch.Tensor, draw: Callable[[torch.Tensor], object], padding: Vocabulary,
         seed: int,
     ) -> None:  # fmt: skip
-        torch.manual_seed(seed)
+        seed_weights(seed)
         drawn = torch.empty(padding.size, shard.shape[1])
         draw(drawn)
         group = self.pg_collection.tp
@@ -351,7 +352,7 @@ class TextDecoder(megatron.GPTModel):  # type: ignore[misc]
         _turn(self, rotary)
         self.part = part
         if part.first:
-            torch.manual_seed(initial_seed)
+            seed_weights(initial_seed)
             self.projection = torch.nn.Parameter(torch.empty(config.hidden_size, input_size))
             config.init_method(self.projection)
             in_front = [self.projection]

@@ -28,7 +28,7 @@ from mimokit.engine.megatron import (
     ensure_memory_buffer,
 )
 from mimokit.engine.models.chunks import ModuleChunks, built, chunks_of
-from mimokit.engine.models.rng import module_seed, seed_modules
+from mimokit.engine.models.rng import module_seed, seed_modules, seed_weights
 from mimokit.engine.models.transformer import DTYPES, StagePart, set_precision
 from mimokit.engine.models.weights import load_weights, named_parameters
 from mimokit.engine.parallel.data_parallel import wrap_data_parallel
@@ -221,7 +221,7 @@ class SeededMimoModel(MimoModel):  # type: ignore[misc]
         super().__init__(replace(config, language_model_spec=_of_whole_sequences(config)))
         self.decoders = torch.nn.ModuleDict()
         for name, spec in (decoder_specs or {}).items():
-            torch.manual_seed(module_seed(seed, name))
+            seed_weights(module_seed(seed, name))
             self.decoders[name] = built(spec)
 
     def parts(self) -> Iterator[tuple[str, Any]]:
@@ -251,14 +251,14 @@ class SeededMimoModel(MimoModel):  # type: ignore[misc]
 
     def _initialize_submodules(self) -> None:
         for name, spec in self.mimo_config.modality_submodules_spec.items():
-            torch.manual_seed(module_seed(self._seed, name))
+            seed_weights(module_seed(self._seed, name))
             self.modality_submodules[name] = built(spec)
 
     def _initialize_language_model(self) -> None:
         if not self._has_language_model:
             self.language_model = None
             return
-        torch.manual_seed(module_seed(self._seed, self.language_module_name))
+        seed_weights(module_seed(self._seed, self.language_module_name))
         self.language_model = build_module(self._language_model_spec)
 
 

@@ -28,6 +28,12 @@ def module_seed(seed: int, module: str) -> int:
     return (seed + zlib.crc32(module.encode())) % 2**31
 
 
+def seed_weights(seed: int, module: str | None = None) -> None:
+    """Seed what weights are drawn from, on a CPU without tracebacks for GPUs that are not there."""
+    seed = seed if module is None else module_seed(seed, module)
+    (torch.manual_seed if torch.cuda.is_available() else torch.default_generator.manual_seed)(seed)
+
+
 @dataclass(frozen=True)
 class MaskRows:
     """Which samples a module computes: masks of dropout are drawn for them, see `dropout.py`.

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from mimokit.engine import megatron
+from mimokit.engine.models.rng import seed_weights
 from mimokit.engine.models.transformer import ModuleBuild, SeededTransformerLayer, layer_spec
 from mimokit.engine.parallel.context import SequenceCut
 from mimokit.engine.parallel.sequence import SliceNorm
@@ -60,7 +61,7 @@ class TokenPrediction:
             submodules=self.layer.submodules,
         )
         specs = [megatron.token_prediction_spec(layer, SliceNorm, groups)] * self.layers
-        torch.manual_seed(self.initial_seed)
+        seed_weights(self.initial_seed)
         return megatron.MultiTokenPredictionBlock(
             config=self._behind(config),
             spec=megatron.MultiTokenPredictionBlockSubmodules(layer_specs=specs),

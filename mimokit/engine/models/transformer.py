@@ -53,7 +53,7 @@ from mimokit.engine.models.experts import (
 )
 from mimokit.engine.models.key_bias import LinearWithoutKeyBias
 from mimokit.engine.models.latent import latent_attention_spec, latent_options
-from mimokit.engine.models.rng import module_seed
+from mimokit.engine.models.rng import module_seed, seed_weights
 from mimokit.engine.parallel.sequence import HeadNorm, SliceNorm
 from mimokit.engine.rotary import RotaryPositions
 from mimokit.planning.execution import Dtype, ModuleExecution
@@ -375,7 +375,7 @@ class SeededTransformerLayer(TransformerLayer):  # type: ignore[misc]
         options["layer_number"] = number - get_transformer_layer_offset(config, chunk, stage)
         if experts is not None and number > dense_layers:
             submodules = layer_with(submodules, experts)
-        torch.manual_seed(initial_seed + number)
+        seed_weights(initial_seed + number)
         super().__init__(config, submodules, *args, **options)
         self._inner, self.number = inner, number
         self._ends_stage = number == stop
