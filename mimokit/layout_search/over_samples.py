@@ -20,7 +20,6 @@ from mimokit.prediction.over_samples import (
     SamplesPrediction,
     predict_samples,
 )
-from mimokit.prediction.over_samples.policy import PREDICTED_ONLY
 from mimokit.prediction.sample_loads import loads_of
 from mimokit.tables import Report, Section
 from mimokit.units import counted, gib_text, seconds_text
@@ -132,10 +131,9 @@ class SearchOverSamples(Report):
         over = sum(not each.fits for each in self.finalists)
         if over:
             sentences.append(f"In {counted(over, 'layout')} the largest samples do not fit.")
-        if isinstance(self.best.chosen.policy.packing, int):
-            sentences.append(PREDICTED_ONLY)
         columns = ("", "samples", "p50", "p95", "memory at most", "lost to stragglers", "layout")
-        return Section(f"Over samples of {self.best.samples.source}", columns, rows, sentences)
+        heading = f"Over samples of {self.best.samples.source}"
+        return Section(heading, columns, rows, sentences, unwrapped=columns[:5])
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -169,7 +167,7 @@ def evaluated(task: SearchTask, prediction: Prediction) -> LayoutOverSamples:
     layouts = [prediction.layout, *_fewer_at_once(task, prediction)]
     best: LayoutOverSamples | None = None
     for layout in layouts:
-        samples = predict_samples(task.prediction_task(layout), policies_of(task, layout))
+        samples = predict_samples(task.prediction_task(layout), policies_of(task))
         for policy in samples.policies:
             known = LayoutOverSamples(
                 prediction, samples, policy, policy.memory <= task.memory_limit
@@ -182,18 +180,16 @@ def evaluated(task: SearchTask, prediction: Prediction) -> LayoutOverSamples:
     return best
 
 
-def policies_of(task: SearchTask, layout: Layout) -> tuple[Policy, ...]:
-    """Return the policies that are tried, those that ask for least first.
+def policies_of(task: SearchTask) -> tuple[Policy, ...]:
+    """Return the policies that are tried, of those that run; those that ask for least first.
 
-    Rows are packed to the tokens of a padded micro-batch: the sizes of micro-batches that a search
-    tries are the lengths of rows, too.
+    Rows have the samples of a micro-batch, so that its sizes are lengths of rows, too.
     """
     known = [DRAWN, Policy(packing="row")]
     if task.branches:
         shared = Policy(shared_frames=True)
         known = [DRAWN, Policy(order=BALANCED), shared, known[1], replace(shared, packing="row")]
-    most = int(layout.modules[layout.language].micro_batch) * task.workload.seq_length
-    return (*known, Policy(packing=most))
+    return tuple(known)
 
 
 def _fewer_at_once(task: SearchTask, prediction: Prediction) -> Iterator[Layout]:

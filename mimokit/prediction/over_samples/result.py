@@ -151,7 +151,8 @@ class SamplesPrediction:
             for each in self.policies
         ]
         heading = f"Steps over samples of {self.source}"
-        return Section(heading, (*columns, *(["$ a day"] if priced else [])), rows, [*self._said()])
+        columns = (*columns, *(["$ a day"] if priced else []))
+        return Section(heading, columns, rows, [*self._said()], unwrapped=columns[:4])
 
     def _said(self) -> Iterator[str]:
         yield (
