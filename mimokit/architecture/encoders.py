@@ -1,10 +1,12 @@
 """Encoders, without their projectors: layers, with what stands before and behind them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mimokit.architecture.tensor_cut import Shape
 from mimokit.architecture.tensor_rows import End, Tensors, norm, parameters_of, uncut
 from mimokit.architecture.transformer import Transformer
+from mimokit.config.architecture import ModuleArchitecture
+from mimokit.config.errors import ConfigError, Problem
 
 
 def pooling_rows(net: Transformer, name: str) -> Tensors:
@@ -36,7 +38,34 @@ _KERNEL = 3
 """Width of the convolutions in front of an audio encoder."""
 
 
-class _Stack:
+@dataclass(frozen=True)
+class Described:
+    """A module with layers.
+
+    Attributes:
+        network: what a config states of it; None where none does. It decides nothing.
+    """
+
+    name: str
+    net: Transformer
+    network: ModuleArchitecture | None = field(
+        default=None, compare=False, repr=False, kw_only=True
+    )
+
+    @property
+    def stated(self) -> ModuleArchitecture:
+        """The network that a config states.
+
+        Raises:
+            ConfigError: no config does.
+        """
+        if self.network is None:
+            sentence = f"Module '{self.name}': no config states it; make it of a config's network."
+            raise ConfigError([Problem(self.name, "network", None, sentence)])
+        return self.network
+
+
+class _Stack(Described):
     """What encoders have alike: layers, and a norm behind them.
 
     Attributes:
@@ -45,7 +74,6 @@ class _Stack:
             positions; 0 for rotary positions.
     """
 
-    net: Transformer
     positions: int
     table: int | None
 
@@ -106,8 +134,6 @@ class VisionEncoder(_Stack):
         pools: one attention and one feed-forward layer make one row of an item (SigLIP).
     """
 
-    name: str
-    net: Transformer
     image_size: int
     patch_size: int
     channels: int = 3
@@ -190,8 +216,6 @@ class AudioEncoder(_Stack):
         positions: after the convolutions, which halve the time once.
     """
 
-    name: str
-    net: Transformer
     mel_bins: int
     positions: int
     table: int | None = None
@@ -212,8 +236,6 @@ class AudioEncoder(_Stack):
 class TextEncoder(_Stack):
     """A text head: embedding, positions and causal layers, without an output layer."""
 
-    name: str
-    net: Transformer
     vocab: int
     positions: int
     table: int | None = None
@@ -226,8 +248,6 @@ class TextEncoder(_Stack):
 class RowEncoder(_Stack):
     """An adapter: positions and layers over the rows of an item that another encoder has made."""
 
-    name: str
-    net: Transformer
     positions: int
     table: int | None = None
     inputs: int = 0

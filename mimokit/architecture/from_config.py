@@ -1,6 +1,7 @@
 """The model that a config describes."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
@@ -51,6 +52,18 @@ def _described(kind: type[_Described], size: ModuleArchitecture, **known: Any) -
     """Return a description with what a config states and means, under the same names."""
     names = [field.name for field in fields(kind) if field.name not in known]  # type: ignore[arg-type]
     return kind(**{name: getattr(size, name) for name in names}, **known)
+
+
+def network_of_fields(fields: Mapping[str, Any]) -> ModuleArchitecture:
+    """Return a network of fields that a reader has checked; None is not stated.
+
+    Nor is what means the same where it is left out.
+    """
+    stated = {"seq_length": 1, **fields}
+    if "projector" in stated:
+        stated["projector"] = ProjectorArchitecture.model_construct(**stated["projector"])
+    short = ModuleArchitecture.model_construct(**stated).stated_fields
+    return ModuleArchitecture.model_construct(**{name: stated[name] for name in short})
 
 
 def model_of_config(model: MimoParallelismConfig, name: str = "model") -> MultimodalModel:
@@ -119,18 +132,21 @@ def decoder_head(
 ) -> DecoderHead | EncoderBranch:
     """Return a decoder behind the language model of a config, of text or of items."""
     if size.modality != "text":
-        rows = _encoder(name, size.over_rows)
+        rows = encoder_of_config(name, size.over_rows)
         assert isinstance(rows, RowEncoder)
         projector = Projector((size.hidden_size, row_features(size)))
         return EncoderBranch(name, replace(rows, inputs=language.hidden_size), projector)
     net = net_of_config(size, causal=True)
-    return DecoderHead(name, net, size.vocab_size, language.hidden_size, _positions(size))
+    return DecoderHead(
+        name, net, size.vocab_size, language.hidden_size, _positions(size), network=size
+    )
 
 
 def language_of_config(name: str, size: ModuleArchitecture) -> LanguageModel:
     """Return the description of a language model; see `model_of_config`."""
     net = net_of_config(size, causal=True)
-    described = _described(LanguageModel, size, name=name, net=net, positions=_positions(size))
+    known = {"name": name, "net": net, "positions": _positions(size), "network": size}
+    described = _described(LanguageModel, size, **known)
     if size.weights is None:
         return described
     return replace(described, vocab_multiple=size.vocabulary_multiple or 1)
@@ -157,14 +173,15 @@ def branch_of_config(
     name: str, size: ModuleArchitecture, *receivers: ModuleArchitecture
 ) -> EncoderBranch:
     """Return the description of an encoder and its projectors; see `model_of_config`."""
-    encoder = _encoder(name, size)
+    encoder = encoder_of_config(name, size)
     merged = size.merge_size**2 if size.modality == "vision" else size.merge_size
     first, *others = (_projector(size, size.hidden_size * merged, each) for each in receivers)
     plain = (replace(other, inner_layers=(), copy_norm=None) for other in others)
     return EncoderBranch(name, encoder, first, others=tuple(plain))
 
 
-def _encoder(name: str, size: ModuleArchitecture) -> Encoder:
+def encoder_of_config(name: str, size: ModuleArchitecture) -> Encoder:
+    """Return the description of an encoder without its projectors; see `model_of_config`."""
     if size.modality == "vision":
         return _vision_encoder(name, size)
     net = net_of_config(size, causal=size.modality == "text")
@@ -172,10 +189,10 @@ def _encoder(name: str, size: ModuleArchitecture) -> Encoder:
     table = size.max_position_embeddings if learned else 0
     if size.modality == "audio":
         geometry = audio_geometry(size)
-        return AudioEncoder(name, net, geometry.mel_bins, geometry.positions, table)
+        return AudioEncoder(name, net, geometry.mel_bins, geometry.positions, table, network=size)
     if size.modality == "text":
-        return TextEncoder(name, net, size.vocab_size, size.seq_length, table)
-    return RowEncoder(name, net, size.seq_length, table)
+        return TextEncoder(name, net, size.vocab_size, size.seq_length, table, network=size)
+    return RowEncoder(name, net, size.seq_length, table, network=size)
 
 
 def _projector(size: ModuleArchitecture, inward: int, receiver: ModuleArchitecture) -> Projector:
@@ -209,4 +226,5 @@ def _vision_encoder(name: str, size: ModuleArchitecture) -> VisionEncoder:
         merge=geometry.merge_size,
         positions=table if learned else 0,
         interpolated=interpolated,
+        network=size,
     )

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from mimokit.architecture.encoders import ENCODER_NAMES, AudioEncoder, Encoder, VisionEncoder
+from mimokit.architecture.encoders import (
+    ENCODER_NAMES,
+    AudioEncoder,
+    Described,
+    Encoder,
+)
 from mimokit.architecture.parallel_sizes import Numbers
 from mimokit.architecture.tensor_cut import TensorCut, padded_vocabulary
 from mimokit.architecture.tensor_rows import (
@@ -29,7 +35,7 @@ EMBEDDING, OUTPUT_LAYER = "embedding.word_embeddings.weight", "output_layer.weig
 
 
 @dataclass(frozen=True)
-class LanguageModel:
+class LanguageModel(Described):
     """A decoder-only language model.
 
     Attributes:
@@ -43,8 +49,6 @@ class LanguageModel:
         interleaved_sections: those of the three axes alternate.
     """
 
-    name: str
-    net: Transformer
     vocab: int
     tied: bool = False
     positions: int = 0
@@ -95,6 +99,13 @@ class LanguageModel:
             yield from cut_outputs(f"{name}eh_proj", End.LAST, joined, None)
             layer = f"{name}mtp_model_layer."
             yield from layer_rows(net, net.moe, layer, End.LAST, experts)
+
+    def section(self, seq_length: int, tensor: int = 1) -> dict[str, Any]:
+        """Return the section of a config, padded where ranks do not divide its vocabulary."""
+        section = {**self.stated.section(), "seq_length": seq_length}
+        if self.vocab % tensor:
+            section["make_vocab_size_divisible_by"] = self.vocab_multiple
+        return section
 
     def padded_vocab(self, tensor: Numbers) -> Numbers:
         """Return the rows of the embedding as Megatron pads them for tensor parallel sizes."""
@@ -178,7 +189,7 @@ class EncoderBranch:
     name: str
     encoder: Encoder
     projector: Projector
-    features: VisionEncoder | None = field(default=None, compare=False)
+    features: Encoder | None = field(default=None, compare=False)
     others: tuple[Projector, ...] = ()
     next_token_layers = 0
 
@@ -228,11 +239,9 @@ class EncoderBranch:
 
 
 @dataclass(frozen=True)
-class DecoderHead:
+class DecoderHead(Described):
     """A text decoder behind the language model: a projection, layers and an output layer."""
 
-    name: str
-    net: Transformer
     vocab: int
     inputs: int
     positions: int = 0

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
 from mimokit.config.base import ConfigModel, Name, Size, SizeOrZero
 from mimokit.config.layer_architecture import Coefficient, LayerArchitecture
-from mimokit.config.meaning import NetworkMeanings
+from mimokit.config.meaning import MEANINGS, NetworkMeanings
 
 
 def _kind_of_frozen(value: object) -> str:
@@ -172,6 +172,21 @@ OF_VISION = ("temporal_patch_size", "patch_bias", "pooling_head", "outer_norms",
 
 class ModuleArchitecture(LayerArchitecture, NetworkSizes, NetworkMeanings):
     """The network of one module."""
+
+    @property
+    def stated_fields(self) -> set[str]:
+        """The fields that are set, without those that mean the same where they are left out."""
+        usual = {
+            each.field
+            for each in MEANINGS
+            if not each.always and getattr(self, each.name) == each.of(self)
+        }
+        return {name for name in self.model_fields_set - usual if getattr(self, name) is not None}
+
+    def section(self) -> dict[str, Any]:
+        """Return the fields for a file, which stays short."""
+        stated = self.stated_fields
+        return self.model_dump(mode="json", include=stated, exclude_unset=True, exclude_none=True)
 
     def states(self, field: str) -> bool:
         """Tell whether a field has another value than its default."""

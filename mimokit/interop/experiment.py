@@ -14,7 +14,6 @@ from mimokit.architecture import EncoderBranch, Model, MultimodalModel, VisionEn
 from mimokit.architecture.from_config import model_of_config
 from mimokit.architecture.modules import Module
 from mimokit.architecture.parallel_sizes import other_fields, rank_fields
-from mimokit.architecture.to_config import decoder_network, encoder_network, language_network
 from mimokit.config import ExperimentConfig
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any
 from mimokit.config.runtime import PRECISION_OF_RUNS, THREE_PHASE
@@ -119,19 +118,16 @@ def _ranks(layout: Layout, model: Model) -> dict[str, Any]:
 def _sections(layout: Layout, workload: Workload, model: Model) -> dict[str, Any]:
     language_part, branches, graph = language_of(model), branches_of(model), topology_of(model)
     language = plain_name(layout.language, layout)
-    nets = {module.name: module.net for module in modules_of(model)}
     tokens = {
         branch.name: _tokens(branch, workload)
         for branch in branches
         if language_part.name in graph[branch.name]
     }
-    networks = {
-        branch.name: encoder_network(branch, nets[graph[branch.name][0]]) for branch in branches
-    }
+    networks = {branch.name: branch.encoder.stated.section() for branch in branches}
     for decoder in decoders_of(model):
-        networks[decoder.name] = decoder_network(decoder, workload.seq_length)
+        networks[decoder.name] = decoder.stated.section() | {"seq_length": workload.seq_length}
     tensor = int(layout.modules[layout.language].tensor)
-    networks[language] = language_network(language_part, workload.seq_length, tensor)
+    networks[language] = language_part.section(workload.seq_length, tensor)
     return {
         "name": re.sub(r"[^A-Za-z0-9_.-]+", "-", model.name),
         "model": {
@@ -269,14 +265,10 @@ def lost_of_model(config: ExperimentConfig, model: Model) -> Iterator[Problem]:
 
 
 def _plain(module: Module) -> Module:
-    """Return a module without its names, its images cropped to whole patches."""
+    """Return a module without its names."""
     if not isinstance(module, EncoderBranch):
         return replace(module, name="")
-    encoder = replace(module.encoder, name="")
-    if isinstance(encoder, VisionEncoder):
-        cell = encoder.patch_size * encoder.merge
-        encoder = replace(encoder, image_size=encoder.image_size // cell * cell)
-    return replace(module, name="", encoder=encoder)
+    return replace(module, name="", encoder=replace(module.encoder, name=""))
 
 
 def _differences(written: Any, other: Any) -> Iterator[tuple[str, Any, Any]]:

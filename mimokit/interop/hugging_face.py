@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mimokit.architecture.encoders import VisionEncoder
 from mimokit.architecture.huggingface import IMAGES
-from mimokit.architecture.huggingface.functions import functions_of
+from mimokit.architecture.huggingface.functions import longest_sequence
 from mimokit.architecture.modules import MultimodalModel
 from mimokit.architecture.parallel_sizes import ParallelSizes, rank_fields
 from mimokit.architecture.transformer import Transformer
@@ -62,7 +62,7 @@ def config_of_checkpoint(
     assert isinstance(model, MultimodalModel)
     tower = model.branches[0].computed.encoder
     assert isinstance(tower, VisionEncoder)
-    positions = functions_of(weights.config).positions or DEFAULT_SEQ_LENGTH
+    positions = longest_sequence(weights.config) or DEFAULT_SEQ_LENGTH
     length = seq_length or min(positions, DEFAULT_SEQ_LENGTH)
     check_room_for_image(weights, tower.tokens(), length)
     least = 2 if mode == "heterogeneous" else 1

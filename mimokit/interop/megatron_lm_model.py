@@ -1,9 +1,15 @@
 """The language model that a Megatron-LM command line describes."""
 
 import re
+from typing import Any
 
-from mimokit.architecture import LanguageModel, LatentAttention, MixtureOfExperts, Transformer
-from mimokit.architecture.from_config import check_parameters
+from mimokit.architecture import LanguageModel
+from mimokit.architecture.from_config import (
+    check_parameters,
+    language_of_config,
+    network_of_fields,
+)
+from mimokit.config import ModuleArchitecture
 from mimokit.config.meaning import EPSILON, INIT_STD, ROTARY_BASE, VOCABULARY_MULTIPLE
 from mimokit.interop.command_line import (
     MEGATRON_LM,
@@ -27,60 +33,67 @@ def model_of(options: Options) -> tuple[LanguageModel | None, tuple[str, ...]]:
     if vocab is None or missing:
         missing += [] if vocab else ["--vocab-size"]
         return None, (f"Without {', '.join(missing)} the model is not known.",)
-    further = word(options, "mtp-num-layers", "0")
-    rotary = word(options, "position-embedding-type") in ("rope", "yarn")
-    model = LanguageModel(
-        LANGUAGE,
-        _net(options),
-        number(options, vocab),
-        tied="untie-embeddings-and-output-weights" not in options,
-        positions=0 if rotary else number(options, "max-position-embeddings", 0),
-        next_token_layers=0 if further == "0" else number(options, "mtp-num-layers"),
-        rope_theta=real(options, "rotary-base", ROTARY_BASE) if rotary else ROTARY_BASE,
-        vocab_multiple=number(options, "make-vocab-size-divisible-by", VOCABULARY_MULTIPLE),
-    )
+    model = language_of_config(LANGUAGE, _network(options, number(options, vocab)))
     check_parameters(model, MEGATRON_LM, MEGATRON_LM)
     return model, ()
 
 
-def _net(options: Options) -> Transformer:
+def _network(options: Options, vocab: int) -> ModuleArchitecture:
     layers, hidden, heads = (number(options, name) for name in _NEEDED)
     gated, bias = "swiglu" in options, "disable-bias-linear" not in options
     narrower = 4 * hidden * 2 // 3 // 64 * 64
     ffn = number(options, "ffn-hidden-size", narrower if gated else 4 * hidden)
+    further = word(options, "mtp-num-layers", "0")
+    fields = {
+        "num_layers": layers,
+        "hidden_size": hidden,
+        "num_attention_heads": heads,
+        "vocab_size": vocab,
+        "ffn_hidden_size": ffn,
+        "gated_linear_unit": gated,
+        "normalization": "RMSNorm" if word(options, "normalization") == "RMSNorm" else None,
+        "add_bias_linear": bias,
+        "add_qkv_bias": bias or "add-qkv-bias" in options,
+        "qk_layernorm": "qk-layernorm" in options,
+        "window_size": _window(options) or None,
+        "full_attention_layers": _without_window(options, layers),
+        "layernorm_epsilon": real(options, "norm-epsilon", EPSILON),
+        "init_std": real(options, "init-method-std", INIT_STD),
+        "tied_embeddings": "untie-embeddings-and-output-weights" not in options,
+        "mtp_num_layers": 0 if further == "0" else number(options, "mtp-num-layers"),
+        "make_vocab_size_divisible_by": number(
+            options, "make-vocab-size-divisible-by", VOCABULARY_MULTIPLE
+        ),
+        **_positions(options),
+        **(_experts(options, ffn, layers) if "num-experts" in options else {}),
+        **_attention(options, hidden // heads, heads),
+    }
+    return network_of_fields(fields)
+
+
+def _positions(options: Options) -> dict[str, Any]:
+    if word(options, "position-embedding-type") in ("rope", "yarn"):
+        return {"rotary_base": real(options, "rotary-base", ROTARY_BASE)}
+    table = number(options, "max-position-embeddings", 0)
+    learned = {"position_embedding_type": "learned_absolute", "max_position_embeddings": table}
+    return learned if table else {}
+
+
+def _attention(options: Options, width: int, heads: int) -> dict[str, Any]:
+    if "multi-latent-attention" in options:
+        return {
+            "multi_latent_attention": True,
+            "q_lora_rank": number(options, "q-lora-rank", 0) or None,
+            "kv_lora_rank": number(options, "kv-lora-rank", 32),
+            "qk_head_dim": number(options, "qk-head-dim", 128),
+            "qk_pos_emb_head_dim": number(options, "qk-pos-emb-head-dim", 64),
+            "v_head_dim": number(options, "v-head-dim", 128),
+        }
     grouped = "group-query-attention" in options
-    mla = _latent_attention(options) if "multi-latent-attention" in options else None
-    width = hidden // heads if mla is None else mla.nope_dim + mla.rope_dim
-    return Transformer(
-        layers=layers,
-        hidden=hidden,
-        heads=heads,
-        kv_heads=number(options, "num-query-groups", 1) if grouped else heads,
-        head_dim=number(options, "kv-channels", width) if mla is None else width,
-        ffn=ffn,
-        gated=gated,
-        norm="RMSNorm" if word(options, "normalization") == "RMSNorm" else "LayerNorm",
-        qkv_bias=bias or "add-qkv-bias" in options,
-        output_bias=bias,
-        ffn_bias=bias,
-        qk_norm="qk-layernorm" in options,
-        window=_window(options),
-        unwindowed=_without_window(options, layers),
-        epsilon=real(options, "norm-epsilon", EPSILON),
-        matrix_std=real(options, "init-method-std", INIT_STD),
-        moe=_experts(options, ffn, layers) if "num-experts" in options else None,
-        mla=mla,
-    )
-
-
-def _latent_attention(options: Options) -> LatentAttention:
-    return LatentAttention(
-        q_rank=number(options, "q-lora-rank", 0),
-        kv_rank=number(options, "kv-lora-rank", 32),
-        nope_dim=number(options, "qk-head-dim", 128),
-        rope_dim=number(options, "qk-pos-emb-head-dim", 64),
-        v_dim=number(options, "v-head-dim", 128),
-    )
+    return {
+        "num_query_groups": number(options, "num-query-groups", 1) if grouped else heads,
+        "kv_channels": number(options, "kv-channels", width),
+    }
 
 
 def _window(options: Options) -> int:
@@ -88,7 +101,7 @@ def _window(options: Options) -> int:
     return 0 if before is None else before + 1
 
 
-def _without_window(options: Options, layers: int) -> int | tuple[int, ...]:
+def _without_window(options: Options, layers: int) -> int | list[int]:
     # Megatron writes `4` for every fourth layer, or a pattern such as `([1]*3+[0])*8`, where 0 is
     # such a layer. Layers are counted from 1.
     frequency = word(options, "window-attn-skip-freq")
@@ -96,7 +109,7 @@ def _without_window(options: Options, layers: int) -> int | tuple[int, ...]:
         return 0
     every = whole_number(frequency)
     if every:
-        return tuple(range(every, layers + 1, every))
+        return list(range(every, layers + 1, every))
     pattern = _pattern(frequency.replace(" ", ""), layers)
     if pattern is None:
         sentence = (
@@ -104,7 +117,7 @@ def _without_window(options: Options, layers: int) -> int | tuple[int, ...]:
             f"{layers} layers such as ([1]*3+[0]*1)*{max(1, layers // 4)}, where 0 has no window."
         )
         raise wrong_file(MEGATRON_LM, "window-attn-skip-freq", frequency, sentence)
-    return tuple(number for number, entry in enumerate(pattern, 1) if entry == "0")
+    return [number for number, entry in enumerate(pattern, 1) if entry == "0"]
 
 
 def _pattern(plain: str, layers: int) -> list[str] | None:
@@ -117,16 +130,18 @@ def _pattern(plain: str, layers: int) -> list[str] | None:
     return [entry for entries, again in runs for entry in entries * again] * rounds
 
 
-def _experts(options: Options, ffn: int, layers: int) -> MixtureOfExperts:
-    return MixtureOfExperts(
-        experts=number(options, "num-experts"),
-        top_k=number(options, "moe-router-topk", 2),
-        ffn=number(options, "moe-ffn-hidden-size", ffn),
-        shared_ffn=number(options, "moe-shared-expert-intermediate-size", 0),
-        dense_layers=_dense_layers(word(options, "moe-layer-freq", "1"), layers),
-        router_bias="moe-router-enable-expert-bias" in options,
-        shared_gate="moe-shared-expert-gate" in options,
-    )
+def _experts(options: Options, ffn: int, layers: int) -> dict[str, Any]:
+    shared = number(options, "moe-shared-expert-intermediate-size", 0)
+    return {
+        "num_moe_experts": number(options, "num-experts"),
+        "moe_router_topk": number(options, "moe-router-topk", 2),
+        "moe_ffn_hidden_size": number(options, "moe-ffn-hidden-size", ffn),
+        "moe_shared_expert_intermediate_size": shared or None,
+        "first_k_dense_replace": _dense_layers(word(options, "moe-layer-freq", "1"), layers),
+        "moe_router_enable_expert_bias": "moe-router-enable-expert-bias" in options,
+        "moe_shared_expert_gate": "moe-shared-expert-gate" in options,
+        "moe_router_pre_softmax": False,
+    }
 
 
 def _dense_layers(frequency: str, layers: int) -> int:

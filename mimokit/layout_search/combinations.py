@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mimokit.architecture import Model
+from mimokit.architecture.encoders import Described
 from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES, ParallelSizes
-from mimokit.architecture.to_config import decoder_network, encoder_network, language_network
 from mimokit.axes import CONFIG_FIELDS, SIZE_FIELDS
-from mimokit.config import ExperimentConfig, ModuleArchitecture
+from mimokit.config import ExperimentConfig
 from mimokit.config.parallelism import LEFT_OUT
 from mimokit.config.rules.combinations import Part, part_of, refusal
 from mimokit.config.rules.context import ValidationContext
-from mimokit.config.rules.roles import ENCODER_OF, LANGUAGE, WRITER
+from mimokit.config.rules.roles import ENCODER_OF, LANGUAGE, WRITER, Role
 from mimokit.layout_search.constraints import SEARCHED
 from mimokit.prediction import Layout, Workload
 from mimokit.prediction.workload import branches_of, decoders_of, language_of
@@ -34,16 +34,15 @@ def parts_of(source: Model | ExperimentConfig, workload: Workload) -> dict[str, 
         return {name: part_of(context, name, network) for name, network in of_config.items()}
     language = language_of(source)
     run = {"precision": workload.precision, "pipeline_order": workload.pipeline_order}
-    networks = {language.name: language_network(language, workload.seq_length)}
-    networks |= {each.name: encoder_network(each, language.net) for each in branches_of(source)}
-    decoders = {d.name: decoder_network(d, workload.seq_length) for d in decoders_of(source)}
-    parts = {}
-    for name, fields in (networks | decoders).items():
-        network = ModuleArchitecture(**fields)
-        role = WRITER if name in decoders else ENCODER_OF[network.modality]
-        values = {**dict(network), **run}
-        parts[name] = Part(network, values, LANGUAGE if name == language.name else role)
-    return parts
+    parts = {language.name: _part(language, LANGUAGE, run)}
+    for branch in branches_of(source):
+        role = ENCODER_OF[branch.encoder.stated.modality]
+        parts[branch.name] = _part(branch.encoder, role, run)
+    return parts | {each.name: _part(each, WRITER, run) for each in decoders_of(source)}
+
+
+def _part(module: Described, role: Role, run: Mapping[str, Any]) -> Part:
+    return Part(module.stated, {**dict(module.stated), **run}, role)
 
 
 def allowed(part: Part, mode: str, sizes: ParallelSizes) -> NDArray[np.bool_]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mimokit.architecture.huggingface.functions import functions_of
+from mimokit.architecture.huggingface.functions import longest_sequence
 from mimokit.architecture.modules import LanguageModel, Model, MultimodalModel
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.parameters_on_rank import rank_parameters
@@ -153,7 +153,7 @@ def _of_rank(model: Model, sizes: ParallelSizes, seq_length: int) -> RankMemory:
 
 def tokens_of(weights: WeightDirectory, seq_length: int | None) -> int:
     """Return the tokens of a sequence: those asked for, or 4,096 as far as positions allow."""
-    positions = functions_of(weights.config).positions
+    positions = longest_sequence(weights.config)
     if seq_length is None:
         return min(MOST_TOKENS, positions or MOST_TOKENS)
     if seq_length < 1:

@@ -1,6 +1,6 @@
-"""What an unset field of a network means is said once, and descriptions are written by it."""
+"""What an unset field of a network means is said once, and sections are written by it."""
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -15,8 +15,7 @@ from mimokit.architecture import (
     VisionEncoder,
 )
 from mimokit.architecture.from_config import language_of_config, net_of_config
-from mimokit.architecture.to_config import language_network
-from mimokit.config import ModuleArchitecture
+from mimokit.config import ConfigError, ModuleArchitecture
 from mimokit.config.layer_architecture import LayerArchitecture, RopeScaling
 from mimokit.config.meaning import MEANINGS, NetworkMeanings
 
@@ -25,9 +24,9 @@ ASIDE = {
     Transformer: {"causal", "moe", "mla"},
     MixtureOfExperts: {"ffn", "dense_layers"},
     LatentAttention: set(),
-    LanguageModel: {"name", "net", "positions"},
+    LanguageModel: {"name", "net", "network", "positions"},
     VisionEncoder: {
-        "name", "net", "image_size", "patch_size", "channels", "merge", "positions",
+        "name", "net", "network", "image_size", "patch_size", "channels", "merge", "positions",
         "interpolated",
     },
 }  # fmt: skip
@@ -50,69 +49,83 @@ def test_every_field_of_a_network_that_may_be_left_out_has_a_meaning() -> None:
     assert set(LayerArchitecture.model_fields) - {each.field for each in MEANINGS} == derived
 
 
-MLA = st.builds(LatentAttention, st.integers(0, 8), SIZE, SIZE, SIZE, SIZE)
-MOE = st.builds(
-    MixtureOfExperts, SIZE, SIZE, SIZE, st.integers(0, 8), st.integers(0, 8),
-    router_bias=st.booleans(), shared_gate=st.booleans(), pre_softmax=st.booleans(),
-)  # fmt: skip
+LATENT = st.fixed_dictionaries({
+    "multi_latent_attention": st.just(True), "q_lora_rank": st.none() | SIZE, "kv_lora_rank": SIZE,
+    "qk_head_dim": SIZE, "qk_pos_emb_head_dim": SIZE, "v_head_dim": SIZE,
+})  # fmt: skip
+EXPERTS = st.fixed_dictionaries({
+    "num_moe_experts": SIZE, "moe_router_topk": SIZE, "moe_ffn_hidden_size": SIZE,
+    "moe_shared_expert_intermediate_size": st.none() | SIZE,
+    "first_k_dense_replace": st.integers(0, 8), "moe_router_enable_expert_bias": st.booleans(),
+    "moe_shared_expert_gate": st.booleans(), "moe_router_pre_softmax": st.booleans(),
+})  # fmt: skip
+NONE: st.SearchStrategy[dict[str, Any]] = st.just({})
 
 
 @st.composite
-def networks(draw: Any) -> Transformer:
-    """Draw layers of any kind, values that an unset field would mean among them."""
-    hidden, heads, mla = draw(SIZE), draw(SIZE), draw(st.none() | MLA)
-    flags = {
-        name: draw(st.booleans())
-        for name in ("gated", "qkv_bias", "key_bias", "output_bias", "ffn_bias", "qk_norm")
-    }
-    width = hidden // heads if mla is None else mla.nope_dim + mla.rope_dim
-    return Transformer(
-        draw(SIZE), hidden, heads, heads if mla else draw(st.just(heads) | SIZE),
-        draw(st.just(width) | SIZE) or 1, draw(st.just(4 * hidden) | SIZE),
-        norm=draw(st.sampled_from(["RMSNorm", "LayerNorm"])), mla=mla, moe=draw(st.none() | MOE),
-        window=draw(st.integers(0, 3)), unwindowed=draw(st.integers(0, 3) | st.just((1, 2))),
-        activation=draw(st.sampled_from(["", "gelu", "silu", "quick_gelu"])),
-        epsilon=draw(st.sampled_from([1e-5, 1e-6])), matrix_std=draw(st.sampled_from([0.02, 0.1])),
-        **flags,
-    )  # fmt: skip
+def networks(draw: Any) -> dict[str, Any]:
+    """Draw fields of a network, values that an unset field would mean among them."""
+    hidden, heads, flags = draw(SIZE), draw(SIZE), st.booleans()
+    return {
+        "num_layers": draw(SIZE), "hidden_size": hidden, "num_attention_heads": heads,
+        "seq_length": 8, "vocab_size": 9, "num_query_groups": draw(st.just(heads) | SIZE),
+        "kv_channels": draw(st.just(hidden // heads or 1) | SIZE),
+        "ffn_hidden_size": draw(st.just(4 * hidden) | SIZE),
+        "normalization": draw(st.sampled_from(["RMSNorm", "LayerNorm"])),
+        "window_size": draw(st.none() | SIZE),
+        "full_attention_layers": draw(st.integers(0, 3) | st.just([1, 2])),
+        "activation_func": draw(st.sampled_from([None, "gelu", "silu", "quick_gelu"])),
+        "layernorm_epsilon": draw(st.sampled_from([1e-5, 1e-6])),
+        "init_std": draw(st.sampled_from([0.02, 0.1])),
+        "gated_linear_unit": draw(flags), "add_qkv_bias": draw(flags), "add_key_bias": draw(flags),
+        "add_attention_output_bias": draw(flags), "add_bias_linear": draw(flags),
+        "qk_layernorm": draw(flags), **draw(NONE | LATENT), **draw(NONE | EXPERTS),
+    }  # fmt: skip
 
 
-def _read_back(model: LanguageModel) -> LanguageModel:
-    config = ModuleArchitecture(**language_network(model, 8))
-    return replace(language_of_config("x", config), vocab_multiple=model.vocab_multiple)
+def _read_back(network: ModuleArchitecture) -> LanguageModel:
+    return language_of_config("x", ModuleArchitecture(**network.section()))
 
 
 @settings(max_examples=300)
 @given(networks())
-def test_what_is_written_is_read_back(net: Transformer) -> None:
-    model = LanguageModel("x", net, 9)
-    assert _read_back(model) == model
+def test_a_section_means_what_its_network_means(fields: dict[str, Any]) -> None:
+    network = ModuleArchitecture(**fields)
+    assert _read_back(network) == language_of_config("x", network)
+
+
+SMALL = {
+    "num_layers": 2, "hidden_size": 24, "num_attention_heads": 4, "seq_length": 8, "vocab_size": 9,
+}  # fmt: skip
 
 
 def test_positions_are_read_back() -> None:
     scaling = RopeScaling(rope_type="llama3", factor=32, original_max_position_embeddings=64)
-    axes = {"rotary_sections": (1, 1, 1), "interleaved_sections": True}
-    net = Transformer(2, 24, 4, 4, 6, 96)
-    model = LanguageModel("x", net, 9, rope_theta=5e5, rope_scaling=scaling, **axes)
-    assert language_network(model, 8)["rope_scaling"]["factor"] == 32
-    assert _read_back(model) == model
+    network = ModuleArchitecture(
+        **SMALL, rotary_base=5e5, rope_scaling=scaling, mrope_section=[1, 1, 1],
+        mrope_interleaved=True,
+    )  # fmt: skip
+    assert network.section()["rope_scaling"]["factor"] == 32
+    assert _read_back(network).rope_scaling == scaling
+    assert _read_back(network) == language_of_config("x", network)
 
 
-def test_unset_fields_mean_what_the_config_says_of_them() -> None:
-    config = ModuleArchitecture(
-        num_layers=2, hidden_size=24, num_attention_heads=4, seq_length=8, vocab_size=9
-    )
-    assert (config.head_dim, config.ffn, config.norm) == (6, 96, "LayerNorm")
-    net = net_of_config(config, causal=True)
-    assert set(language_network(LanguageModel("x", net, 9), 8)) == {
-        "num_layers", "hidden_size", "num_attention_heads", "ffn_hidden_size", "seq_length",
-        "vocab_size", "tied_embeddings",
-    }  # fmt: skip
+def test_a_section_leaves_out_what_is_meant() -> None:
+    usual = {"kv_channels": 6, "normalization": "LayerNorm", "add_qkv_bias": True}
+    network = ModuleArchitecture(**SMALL, **usual, frozen=True)
+    assert (network.head_dim, network.ffn, network.norm) == (6, 96, "LayerNorm")
+    assert network.section() == {**SMALL, "frozen": True}
+
+
+def test_a_module_that_no_config_states_has_no_section() -> None:
+    with pytest.raises(ConfigError, match="Module 'x': no config states it"):
+        LanguageModel("x", Transformer(2, 24, 4, 4, 6, 96), 9).section(8)
 
 
 def test_a_wrong_meaning_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    net = Transformer(2, 24, 4, 2, 6, 96, window=3)
+    network = ModuleArchitecture(**SMALL, window_size=3)
     with monkeypatch.context() as patched:
         patched.setattr(NetworkMeanings.window, "_left_out", 3)
-        content = language_network(LanguageModel("x", net, 9), 8)
-    assert net_of_config(ModuleArchitecture(**content), causal=True) != net
+        section = network.section()
+    written = net_of_config(ModuleArchitecture(**section), causal=True)
+    assert written != net_of_config(network, causal=True)

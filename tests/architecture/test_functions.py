@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from mimokit.architecture import LanguageModel, from_hf, longest_sequence, obstacles
 from mimokit.architecture.huggingface.fields import Fields
-from mimokit.architecture.huggingface.functions import NetworkFunctions, functions_of
-from mimokit.architecture.huggingface.language import language_model
+from mimokit.architecture.huggingface.functions import computed_fields
+from mimokit.architecture.huggingface.language import language_fields
 from mimokit.config import RopeScaling
 from mimokit.config.errors import ConfigError
 from mimokit.config.layer_architecture import windowed_layers
@@ -18,21 +19,29 @@ LLAMA3 = {
 }  # fmt: skip
 
 
+SIZES = {
+    "hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 4, "vocab_size": 9,
+    "intermediate_size": 16,
+}  # fmt: skip
+
+
 def test_rotary_positions_are_found_in_old_and_new_places() -> None:
     old = {**LLAMA, "rope_theta": 5e5, "rope_scaling": {"rope_type": "llama3", **LLAMA3}}
     older = {**LLAMA, "rope_theta": 5e5, "rope_scaling": {"type": "llama3", **LLAMA3}}
     new = {**LLAMA, "rope_parameters": {"rope_theta": 5e5, "rope_type": "llama3", **LLAMA3}}
-    wanted = NetworkFunctions(
-        "silu", 1e-5, 5e5, RopeScaling(rope_type="llama3", **LLAMA3), positions=131072
-    )
-    assert functions_of(old) == functions_of(older) == functions_of(new) == wanted
-    assert not wanted.obstacles
+    scaling = RopeScaling(rope_type="llama3", **LLAMA3)
+    for config in (old, older, new):
+        computed = computed_fields(Fields(config), "llama")
+        assert computed["activation_func"] == "silu"
+        assert computed["layernorm_epsilon"] == 1e-5
+        assert computed["rotary_base"] == 5e5
+        assert computed["rope_scaling"] == scaling
+        assert longest_sequence(config) == 131072
 
 
 @pytest.mark.parametrize(
     ("config", "obstacle"),
     [
-        ({"hidden_act": "relu2"}, "its activation is 'relu2'; silu, gelu,"),
         ({"rope_scaling": {"type": "longrope"}}, "its rotary scaling is 'longrope'; linear"),
         (
             {"rope_scaling": {"type": "yarn", "attention_factor": 2, "truncate": False}},
@@ -43,7 +52,7 @@ def test_rotary_positions_are_found_in_old_and_new_places() -> None:
     ],
 )  # fmt: skip
 def test_what_cannot_run_is_named(config: dict[str, Any], obstacle: str) -> None:
-    (found,) = functions_of({**LLAMA, **config}).obstacles.values()
+    ((_, found),) = obstacles({**LLAMA, **config})
     assert obstacle in found
 
 
@@ -56,7 +65,12 @@ def test_what_cannot_run_is_named(config: dict[str, Any], obstacle: str) -> None
     ],
 )
 def test_what_can_run_has_no_obstacle(config: dict[str, Any]) -> None:
-    assert not functions_of({**LLAMA, **config}).obstacles
+    assert not list(obstacles({**LLAMA, **config}))
+
+
+def test_an_activation_that_cannot_run_is_refused() -> None:
+    with pytest.raises(ConfigError, match="its activation is 'relu2'; silu, gelu,"):
+        from_hf({**LLAMA, **SIZES, "hidden_act": "relu2"})
 
 
 SLIDING = {"use_sliding_window": True, "sliding_window": 64}
@@ -77,26 +91,22 @@ MIXED = ["sliding_attention", "full_attention", "sliding_attention", "full_atten
 def test_windows_are_those_of_its_layers(
     config: dict[str, Any], window: int, windowed: set[int]
 ) -> None:
-    sizes = {
-        "hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 4, "vocab_size": 9,
-        "intermediate_size": 16,
-    }  # fmt: skip
-    fields = Fields({**sizes, **config})
-    net = language_model(fields, config["model_type"], "x").net
-    fields.check()
+    model = from_hf({**SIZES, **config})
+    assert isinstance(model, LanguageModel)
+    net = model.net
     assert (net.window, net.windowed_layers) == (window, windowed)
 
 
 def test_layers_of_an_unknown_kind_are_rejected() -> None:
     fields = Fields({"model_type": "qwen2", **SLIDING, "layer_types": ["linear_attention"]})
-    language_model(fields, "qwen2", "x")
+    language_fields(fields, "qwen2")
     with pytest.raises(ConfigError, match="write a list of full_attention and sliding_attention"):
         fields.check()
 
 
 def test_windows_of_a_family_that_has_none_are_rejected() -> None:
     fields = Fields({"model_type": "mimo", **SLIDING})
-    language_model(fields, "mimo", "x")
+    language_fields(fields, "mimo")
     with pytest.raises(ConfigError, match="use_sliding_window is True; only full attention is"):
         fields.check()
 
@@ -111,4 +121,4 @@ def test_a_number_of_layers_without_a_window_is_spread() -> None:
 
 def test_a_field_of_the_wrong_type_is_rejected() -> None:
     with pytest.raises(ConfigError, match=r"rms_norm_eps is '1e-5'; it must be a number above 0"):
-        functions_of({**LLAMA, "rms_norm_eps": "1e-5"})
+        from_hf({**LLAMA, **SIZES, "rms_norm_eps": "1e-5"})

@@ -9,18 +9,16 @@ import pytest
 
 from mimokit.architecture import (
     AudioEncoder,
-    EncoderBranch,
     LanguageModel,
     Model,
     MultimodalModel,
-    Projector,
     VisionEncoder,
     load_model,
     model_names,
 )
-from mimokit.architecture.from_config import model_of_config
+from mimokit.architecture.from_config import branch_of_config, model_of_config
 from mimokit.architecture.parallel_sizes import ParallelSizes
-from mimokit.config import ConfigError, ExperimentConfig
+from mimokit.config import ConfigError, ExperimentConfig, ProjectorArchitecture
 from mimokit.config_files import load_experiment_config, load_preset
 from mimokit.interop import (
     config_of_layout,
@@ -137,12 +135,11 @@ def test_everything_that_no_search_varies(precision: str, tmp_path: Path) -> Non
 def test_every_shipped_model(name: str) -> None:
     model = load_model(name)
     if isinstance(model, VisionEncoder | AudioEncoder):
-        width = model.net.hidden
         own = load_model("llama-3-8b")
         assert isinstance(own, LanguageModel)
-        model = MultimodalModel(
-            name, own, (EncoderBranch("encoder", model, Projector((width, 8192, 4096))),)
-        )
+        projector = ProjectorArchitecture(hidden_sizes=[8192])
+        network = model.stated.model_copy(update={"projector": projector})
+        model = MultimodalModel(name, own, (branch_of_config("encoder", network, own.stated),))
     language = language_of(model).name
     modules = dict.fromkeys((branch.name for branch in branches_of(model)), ParallelSizes())
     layout = Layout("colocated", {**modules, language: ParallelSizes()})

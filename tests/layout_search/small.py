@@ -5,40 +5,49 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from mimokit.architecture import (
-    EncoderBranch,
-    LanguageModel,
-    MixtureOfExperts,
-    MultimodalModel,
-    Projector,
-    Transformer,
-    VisionEncoder,
-)
-from mimokit.architecture.encoders import RowEncoder
-from mimokit.architecture.modules import DecoderHead
+from mimokit.architecture import EncoderBranch, LanguageModel, MultimodalModel
+from mimokit.architecture.from_config import branch_of_config, decoder_head, language_of_config
 from mimokit.architecture.parallel_sizes import ParallelSizes
+from mimokit.config import ModuleArchitecture
 from mimokit.layout_search import SearchTask
 from mimokit.prediction import Layout, Prediction, predict
 
 Space = Mapping[str, Sequence[int]]
 
 
+def network(**fields: Any) -> ModuleArchitecture:
+    """Return a network without biases."""
+    usual = {"add_bias_linear": False, "normalization": "RMSNorm", "vocab_size": 0}
+    return ModuleArchitecture(**{**usual, "seq_length": 2048, **fields})
+
+
 def language(experts: int = 0, layers: int = 4) -> LanguageModel:
-    moe = MixtureOfExperts(experts=experts, top_k=2, ffn=1024) if experts else None
-    net = Transformer(
-        layers=layers, hidden=2048, heads=6, kv_heads=2, head_dim=128, ffn=5504, moe=moe
-    )
-    return LanguageModel("language", net, vocab=32000)
+    mixed = {"num_moe_experts": experts, "moe_ffn_hidden_size": 1024} if experts else {}
+    return language_of_config(
+        "language",
+        network(
+            num_layers=layers, hidden_size=2048, num_attention_heads=6, num_query_groups=2,
+            kv_channels=128, ffn_hidden_size=5504, gated_linear_unit=True, vocab_size=32000,
+            **mixed,
+        ),
+    )  # fmt: skip
+
+
+IMAGES = network(
+    num_layers=4, hidden_size=1024, num_attention_heads=8, image_size=448, patch_size=14,
+    num_channels=3, projector={"hidden_sizes": []},
+)  # fmt: skip
+RECEIVER = network(num_layers=4, hidden_size=2048, num_attention_heads=6, vocab_size=32000)
+ADAPTER = network(
+    num_layers=8, hidden_size=1536, num_attention_heads=8, ffn_hidden_size=4096, seq_length=1024,
+    modal_type="rows", projector={"hidden_sizes": []},
+)  # fmt: skip
 
 
 def branch(name: str = "images") -> EncoderBranch:
-    net = Transformer(
-        layers=4, hidden=1024, heads=8, kv_heads=8, head_dim=128, ffn=4096, gated=False,
-        causal=False,
-    )  # fmt: skip
-    encoder = VisionEncoder(name, net, image_size=448, patch_size=14, positions=1024)
-    return EncoderBranch(name, encoder, Projector((1024, 2048)))
+    return branch_of_config(name, IMAGES, RECEIVER)
 
 
 def model(experts: int = 0, layers: int = 4, encoders: int = 1) -> MultimodalModel | LanguageModel:
@@ -49,12 +58,13 @@ def model(experts: int = 0, layers: int = 4, encoders: int = 1) -> MultimodalMod
 
 def graph_model() -> MultimodalModel:
     """Return two encoders of which one feeds an adapter, a language model and a decoder."""
-    net = replace(branch().encoder.net, layers=8, hidden=1536, head_dim=192)
-    rows = RowEncoder("adapter", net, 1024)
-    images = replace(branch("images"), projector=Projector((1024, 1536)))
-    adapter = EncoderBranch("adapter", rows, Projector((1536, 2048)))
-    layers = replace(net, layers=4, causal=True)
-    writer = DecoderHead("writer", layers, 8192, 2048, positions=2048)
+    images = branch_of_config("images", IMAGES, ADAPTER)
+    adapter = branch_of_config("adapter", ADAPTER, RECEIVER)
+    written = network(
+        num_layers=4, hidden_size=1536, num_attention_heads=8, ffn_hidden_size=4096,
+        vocab_size=8192, modal_type="text", position_embedding_type="learned_absolute",
+    )  # fmt: skip
+    writer = decoder_head("writer", written, RECEIVER)
     feeds = (("images", ("adapter",)), ("language", ("writer",)))
     branches = (images, branch("clips"), adapter)
     return MultimodalModel("graph", language(layers=8), branches, (writer,), feeds)

@@ -10,22 +10,21 @@ from mimokit.architecture.encoders import ENCODER_NAMES, VisionEncoder
 from mimokit.architecture.from_config import check_parameters
 from mimokit.architecture.huggingface.encoders import (
     VISION_DEFAULTS,
-    vision_encoder,
-    whisper_encoder,
+    vision_fields,
+    whisper_fields,
 )
 from mimokit.architecture.huggingface.fields import Fields
-from mimokit.architecture.huggingface.language import (
-    LANGUAGE_TYPES,
-    language_model,
-)
+from mimokit.architecture.huggingface.language import LANGUAGE_TYPES, language_fields
 from mimokit.architecture.huggingface.llava import llava
+from mimokit.architecture.huggingface.networks import IMAGES as IMAGES
+from mimokit.architecture.huggingface.networks import Networks, projector_fields
 from mimokit.architecture.huggingface.qwen_vision import (
     qwen2_vision,
     qwen3_vision,
     qwen25_vision,
 )
 from mimokit.architecture.huggingface.unreadable import check_readable
-from mimokit.architecture.modules import PROJECTOR_NAME, EncoderBranch, Model, MultimodalModel
+from mimokit.architecture.modules import PROJECTOR_NAME, Model
 from mimokit.config.errors import ConfigError, Problem, unknown_name
 from mimokit.config.text_file import read_text_file, reason_of
 from mimokit.units import shown
@@ -38,9 +37,6 @@ _QWEN_VISION = {
     "qwen3_vl_moe": qwen3_vision,
 }
 _KNOWN = (*LANGUAGE_TYPES, *_TOWERS, *_TOWERS.values(), *_QWEN_VISION, "llava", "whisper")
-
-IMAGES = "images"
-"""The name of a model's vision module, as in the shipped configs."""
 
 LANGUAGE, SUBMODULE = "language_model.", f"modality_submodules.{IMAGES}."
 ENCODER, PROJECTOR = f"{SUBMODULE}{ENCODER_NAMES[VisionEncoder]}", f"{SUBMODULE}{PROJECTOR_NAME}"
@@ -72,8 +68,9 @@ def from_hf(source: str | os.PathLike[str] | Mapping[str, Any], name: str | None
         raise unknown_name("Model_type", shown(kind), _KNOWN)
     check_readable("Hugging Face configs", kind, _KNOWN)
     called = values.get("_name_or_path") or called
-    model = _model(fields, kind, name or (called if isinstance(called, str) else shown(called)))
+    networks = _networks(fields, kind)
     fields.check()
+    model = networks.model(name or (called if isinstance(called, str) else shown(called)))
     check_parameters(model, "Hugging Face config", "config.json")
     return model
 
@@ -101,31 +98,32 @@ def _unreadable(file: object, why: str) -> ConfigError:
     return ConfigError([Problem("config.json", "path", str(file), sentence)])
 
 
-def _model(fields: Fields, kind: str, name: str) -> Model:
+def _networks(fields: Fields, kind: str) -> Networks:
     if kind in LANGUAGE_TYPES:
-        return language_model(fields, kind, name)
+        return Networks(language_fields(fields, kind))
     if kind in _TOWERS:
         tower = _TOWERS[kind]
         section = fields.section("vision_config", VISION_DEFAULTS[tower])
-        return vision_encoder(section, tower, name)
+        return Networks(encoder=vision_fields(section, tower))
     if kind in VISION_DEFAULTS:
-        return vision_encoder(fields, kind, name)
+        return Networks(encoder=vision_fields(fields, kind))
     if kind == "whisper":
-        return whisper_encoder(fields, name)
-    return llava(fields, name, IMAGES) if kind == "llava" else _qwen_vl(fields, kind, name)
+        return Networks(encoder=whisper_fields(fields))
+    return llava(fields) if kind == "llava" else _qwen_vl(fields, kind)
 
 
-def _qwen_vl(fields: Fields, kind: str, name: str) -> MultimodalModel:
+def _qwen_vl(fields: Fields, kind: str) -> Networks:
     # Older files have the text fields next to vision_config.
-    encoder, projector = _QWEN_VISION[kind](fields.section("vision_config"), IMAGES)
+    encoder, width = _QWEN_VISION[kind](fields.section("vision_config"))
     text = fields.section("text_config") if "text_config" in fields else fields
     tied = fields.flag("tie_word_embeddings")
-    language = language_model(text, f"{kind}_text", f"{name} language", tied)
-    if projector.widths[-1] != language.net.hidden:
+    language = language_fields(text, f"{kind}_text", tied)
+    if width != language["hidden_size"]:
         fields.refuse(
             "vision_config",
-            f"its {'hidden_size' if kind == 'qwen2_vl' else 'out_hidden_size'} "
-            f"{projector.widths[-1]} contradicts hidden_size "
-            f"{language.net.hidden} of the language model",
+            f"its {'hidden_size' if kind == 'qwen2_vl' else 'out_hidden_size'} {width} contradicts "
+            f"hidden_size {language['hidden_size']} of the language model",
         )
-    return MultimodalModel(name, language, (EncoderBranch(IMAGES, encoder, projector),))
+    merged = encoder["hidden_size"] * encoder["merge_size"] ** 2
+    encoder["projector"] |= projector_fields(merged, language)
+    return Networks(language, encoder)

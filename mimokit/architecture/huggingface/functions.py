@@ -1,57 +1,14 @@
-"""What a network computes between its matrices, and how a Hugging Face config states it."""
+"""What a network computes between its matrices, as a Hugging Face config states it."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 from mimokit.architecture.huggingface.fields import Fields
 from mimokit.config import RopeScaling
+from mimokit.config.meaning import Activation
 from mimokit.units import listed
 
-ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "quick_gelu")
-"""Activations that can run; "gelu" is the exact one, "quick_gelu" is x * sigmoid(1.702 x)."""
-
-SCALINGS = ("linear", "llama3", "yarn")
-"""Kinds of rotary scaling that can run."""
-
-
-@dataclass(frozen=True)
-class NetworkFunctions:
-    """What a network computes between its matrices.
-
-    Attributes:
-        activation: one of `ACTIVATIONS`; any other is as its file names it, and cannot run.
-        positions: longest sequence in tokens; 0 where none is stated.
-        sections: frequencies of a head that rotate with time, height and width; None: all rotate
-            with the place in the sequence.
-        unknown: fields of the file that change what is computed, and that cannot run.
-    """
-
-    activation: str
-    epsilon: float
-    rotary_base: float = 10_000.0
-    rotary_scaling: RopeScaling | None = None
-    sections: tuple[int, ...] | None = None
-    positions: int = 0
-    unknown: tuple[str, ...] = ()
-
-    @property
-    def obstacles(self) -> Mapping[str, str]:
-        """What cannot run: field -> what is wrong with it, and what can."""
-        fields: dict[str, str] = {}
-        if self.activation not in ACTIVATIONS:
-            fields["activation"] = (
-                f"its activation is {self.activation!r}; {listed(ACTIVATIONS)} can run"
-            )
-        scaling = self.rotary_scaling
-        if scaling is not None and scaling.rope_type not in SCALINGS:
-            fields["rotary_scaling"] = (
-                f"its rotary scaling is {scaling.rope_type!r}; {listed(SCALINGS)} can run"
-            )
-        if self.unknown:
-            fields["fields"] = f"it sets {listed(self.unknown)}, which cannot run"
-        return fields
-
+ACTIVATIONS: tuple[Activation, ...] = ("silu", "gelu", "gelu_tanh", "quick_gelu")
 
 ACTIVATION_NAMES: Mapping[str, str] = {
     "silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_python": "gelu",
@@ -90,76 +47,92 @@ _SECTIONS: Mapping[str, tuple[int, ...]] = {
 }  # fmt: skip
 """Model type -> mrope_section where its file has none, in transformers' model classes."""
 
+_OF_ENCODERS = ("vision_model", "_vision")
+"""Endings of the model types of encoders."""
+
+_OTHERS = ("silu", 1e-6, 0)
+
 _TOWERS = {"clip": "clip_vision_model", "siglip": "siglip_vision_model"}
 
 
-def functions_of(config: Mapping[str, Any]) -> NetworkFunctions:
-    """Return what a network computes between its matrices.
+def section_of(config: Mapping[str, Any]) -> tuple[Fields, str]:
+    """Return the section of a network, and its `model_type`.
 
     Args:
         config: the content of a config.json. Of a whole CLIP or SigLIP the vision tower is meant,
             of a LLaVA or Qwen-VL the language model.
-
-    Raises:
-        ConfigError: a field is of the wrong type.
     """
     kind, fields = str(config.get("model_type")), Fields(config)
     if kind in _TOWERS:
-        fields, kind = fields.section("vision_config"), _TOWERS[kind]
-    elif kind == "llava":
-        fields = fields.section("text_config")
-        kind = fields.text("model_type", "llama")
-    elif (text := f"{kind}_text") in _SECTIONS:
-        fields, kind = fields.section("text_config") if "text_config" in fields else fields, text
-    functions = functions_of_section(fields, kind)
+        return fields.section("vision_config"), _TOWERS[kind]
+    if kind == "llava":
+        text = fields.section("text_config")
+        return text, text.text("model_type", "llama")
+    if (text_kind := f"{kind}_text") in _SECTIONS:
+        return fields.section("text_config") if "text_config" in fields else fields, text_kind
+    return fields, kind
+
+
+def longest_sequence(config: Mapping[str, Any]) -> int:
+    """Return the longest sequence of a network in tokens; 0 where none is stated."""
+    fields, kind = section_of(config)
+    _, _, usual = _DEFAULTS.get(kind, _OTHERS)
+    if kind.endswith(_OF_ENCODERS):
+        return 0
+    name = "n_positions" if kind == "gpt2" else "max_position_embeddings"
+    positions = fields.size_or(name, usual, least=1)
     fields.check()
-    return functions
+    return positions
 
 
-def functions_of_section(fields: Fields, kind: str) -> NetworkFunctions:
-    """Return what a network computes between its matrices; problems are left in the fields."""
-    activation, epsilon, positions = _DEFAULTS.get(kind, ("silu", 1e-6, 0))
+def computed_fields(fields: Fields, kind: str) -> dict[str, Any]:
+    """Return what of a network's fields is computed between its matrices.
+
+    An activation that cannot run is left out. Problems are left in the fields.
+    """
+    activation, epsilon, _ = _DEFAULTS.get(kind, _OTHERS)
     if kind == "gpt2":
-        return NetworkFunctions(
-            _activation(fields, "activation_function", activation),
-            fields.number_or("layer_norm_epsilon", epsilon),
-            positions=fields.size_or("n_positions", positions, least=1),
-            unknown=tuple(_gpt2_unknown(fields)),
-        )
-    if kind.endswith(("vision_model", "_vision")):
-        return NetworkFunctions(
-            _activation(fields, "hidden_act", activation),
-            fields.number_or("layer_norm_eps", epsilon),
-        )
-    return _grouped(fields, kind, activation, epsilon, positions)
+        return {
+            "layernorm_epsilon": fields.number_or("layer_norm_epsilon", epsilon),
+            "activation_func": _activation(fields, "activation_function", activation),
+        }
+    name = "layer_norm_eps" if kind.endswith(_OF_ENCODERS) else "rms_norm_eps"
+    computed = {
+        "layernorm_epsilon": fields.number_or(name, epsilon),
+        "activation_func": _activation(fields, "hidden_act", activation),
+    }
+    return computed if kind.endswith(_OF_ENCODERS) else {**computed, **_positions(fields, kind)}
 
 
-def _activation(fields: Fields, name: str, default: str) -> str:
-    written = fields.text(name, default)
-    return ACTIVATION_NAMES.get(written, written)
+def _activation(fields: Fields, name: str, usual: str) -> Activation | None:
+    written = fields.text(name, usual)
+    meant = ACTIVATION_NAMES.get(written, written)
+    activation = next((each for each in ACTIVATIONS if each == meant), None)
+    if activation is None:
+        fields.refuse(name, f"its activation is {meant!r}; {listed(ACTIVATIONS)} can run")
+    return activation
 
 
-def _grouped(
-    fields: Fields, kind: str, activation: str, epsilon: float, positions: int
-) -> NetworkFunctions:
-    # Files of different age state rotary positions elsewhere.
-    rotary = next(
-        (fields.section(name) for name in ("rope_parameters", "rope_scaling") if name in fields),
-        Fields({}),
-    )
+def rotary_section(fields: Fields) -> Fields:
+    """Return the section about rotary positions, which files of different age have elsewhere."""
+    names = (name for name in ("rope_parameters", "rope_scaling") if name in fields)
+    name = next(names, None)
+    return Fields({}) if name is None else fields.section(name)
+
+
+def _positions(fields: Fields, kind: str) -> dict[str, Any]:
+    rotary = rotary_section(fields)
     base = fields.number_or("rope_theta", _ROTARY_BASES.get(kind, 10_000.0))
-    return NetworkFunctions(
-        _activation(fields, "hidden_act", activation),
-        fields.number_or("rms_norm_eps", epsilon),
-        rotary_base=rotary.number_or("rope_theta", base),
-        rotary_scaling=_scaling(rotary),
-        sections=_sections(rotary, kind),
-        positions=fields.size_or("max_position_embeddings", positions, least=1),
-        unknown=tuple(_unknown(fields, rotary)),
-    )
+    return {
+        "rotary_base": rotary.number_or("rope_theta", base),
+        "rope_scaling": rotary_scaling(rotary),
+        "mrope_section": _sections(rotary, kind),
+        "mrope_interleaved": kind.startswith("qwen3_vl"),
+    }
 
 
-def _scaling(rotary: Fields) -> RopeScaling | None:
+def rotary_scaling(rotary: Fields) -> RopeScaling | None:
+    """Return how rotary positions are stretched, as a section about them states it."""
     kind = rotary.text("rope_type", rotary.text("type", "default"))
     if kind in ("default", "mrope"):  # mrope turns parts of a head with other axes
         return None
@@ -176,11 +149,11 @@ def _scaling(rotary: Fields) -> RopeScaling | None:
     )
 
 
-def _sections(rotary: Fields, kind: str) -> tuple[int, ...] | None:
+def _sections(rotary: Fields, kind: str) -> list[int] | None:
     if kind not in _SECTIONS:
         return None
     name = "mrope_section"
-    sections = tuple(rotary.integers(name)) if name in rotary else _SECTIONS[kind]
+    sections = rotary.integers(name) if name in rotary else list(_SECTIONS[kind])
     if len(sections) != 3:
         rotary.refuse(name, "write three whole numbers: those of time, height and width")
     return sections
@@ -202,24 +175,3 @@ def _yarn(rotary: Fields) -> RopeScaling:
         mscale=mscale,
         mscale_all_dim=mscale_all_dim,
     )
-
-
-def _partial(fields: Fields, rotary: Fields) -> bool:
-    share = fields.number_or("partial_rotary_factor", 1.0)
-    return rotary.number_or("partial_rotary_factor", share) != 1.0
-
-
-def _unknown(fields: Fields, rotary: Fields) -> Iterator[str]:
-    if _partial(fields, rotary):
-        yield "partial_rotary_factor"
-    if "attention_factor" in rotary:
-        yield "attention_factor"
-    if not rotary.flag("truncate", default=True):
-        yield "truncate: false"
-
-
-def _gpt2_unknown(fields: Fields) -> Iterator[str]:
-    if not fields.flag("scale_attn_weights", default=True):
-        yield "scale_attn_weights: false"
-    if fields.flag("scale_attn_by_inverse_layer_idx"):
-        yield "scale_attn_by_inverse_layer_idx: true"

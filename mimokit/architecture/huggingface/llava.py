@@ -1,14 +1,17 @@
 """Hugging Face configs of LLaVA: a vision tower, two matrices with a GELU, and a language model."""
 
-from dataclasses import replace
+from typing import Any
 
-from mimokit.architecture.encoders import VisionEncoder
-from mimokit.architecture.huggingface.encoders import VISION_DEFAULTS, vision_encoder
+from mimokit.architecture.huggingface.encoders import VISION_DEFAULTS, vision_fields
 from mimokit.architecture.huggingface.fields import Fields
 from mimokit.architecture.huggingface.functions import ACTIVATION_NAMES
-from mimokit.architecture.huggingface.language import LANGUAGE_TYPES, LLAMA_DEFAULTS, language_model
+from mimokit.architecture.huggingface.language import (
+    LANGUAGE_TYPES,
+    LLAMA_DEFAULTS,
+    language_fields,
+)
+from mimokit.architecture.huggingface.networks import Networks, projector_fields
 from mimokit.architecture.huggingface.unreadable import check_readable
-from mimokit.architecture.modules import EncoderBranch, MultimodalModel, Projector
 
 FEATURE_LAYER = -2
 IMAGE_TOKEN, QWEN_IMAGE_TOKEN = 32000, 151655
@@ -21,27 +24,23 @@ PROJECTOR_ACTIVATION = "gelu"
 _STRATEGIES = ("default", "full")
 
 
-def llava(fields: Fields, name: str, images: str) -> MultimodalModel:
-    """Return LLaVA; problems are left in the fields."""
+def llava(fields: Fields) -> Networks:
+    """Return the networks of LLaVA; problems are left in the fields."""
     vision, text = fields.section("vision_config"), fields.section("text_config")
     tower = vision.text("model_type", "clip_vision_model")
     defaults = VISION_DEFAULTS.get(tower, {})
-    encoder = vision_encoder(fields.section("vision_config", defaults), tower, images)
+    encoder = vision_fields(fields.section("vision_config", defaults), tower)
     kind = text.text("model_type", "llama")
     text_defaults = LLAMA_DEFAULTS if kind == "llama" else {}
     check_readable("Language models", kind, LANGUAGE_TYPES)
     tied = fields.flag("tie_word_embeddings")
-    language = language_model(
-        fields.section("text_config", text_defaults), kind, f"{name} language", tied
-    )
-    width = language.net.hidden
-    projector = Projector(
-        (encoder.net.hidden, width, width), fields.flag("multimodal_projector_bias", default=True)
-    )
+    language = language_fields(fields.section("text_config", text_defaults), kind, tied)
+    biased = fields.flag("multimodal_projector_bias", default=True)
+    encoder["projector"] = projector_fields(language["hidden_size"], language)
+    encoder["projector"] |= {} if biased else {"add_bias_linear": False}
     _check_activation(fields)
     image_token(fields)
-    branch = EncoderBranch(images, encoder, projector, _features(fields, encoder))
-    return MultimodalModel(name, language, (branch,))
+    return Networks(language, encoder, {**encoder, **_features(fields, encoder)})
 
 
 def image_token(fields: Fields) -> int:
@@ -51,22 +50,22 @@ def image_token(fields: Fields) -> int:
     return fields.size_or(name, QWEN_IMAGE_TOKEN if qwen else IMAGE_TOKEN)
 
 
-def _features(fields: Fields, encoder: VisionEncoder) -> VisionEncoder:
+def _features(fields: Fields, encoder: dict[str, Any]) -> dict[str, Any]:
+    """Return what is different in the part of a tower whose output the projector takes."""
     strategy = fields.text("vision_feature_select_strategy", "default")
     if strategy not in _STRATEGIES:
         fields.refuse("vision_feature_select_strategy", "write default or full")
-    elif strategy == "default" and not encoder.class_token:
+    elif strategy == "default" and not encoder["class_token"]:
         fields.refuse(
             "vision_feature_select_strategy",
             "default drops the first patch of a tower without a class token; write full",
         )
-    return replace(
-        encoder,
-        net=replace(encoder.net, layers=_layers(fields, encoder.net.layers)),
-        norm_after=False,
-        keeps_class_token=encoder.class_token and strategy == "full",
-        pools=False,
-    )
+    return {
+        "num_layers": _layers(fields, encoder["num_layers"]),
+        "post_layer_norm": False,
+        "keep_class_token": encoder["class_token"] and strategy == "full",
+        "pooling_head": None,
+    }
 
 
 def _layers(fields: Fields, layers: int) -> int:

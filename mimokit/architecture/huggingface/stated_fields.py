@@ -6,8 +6,7 @@ from typing import Any
 
 from mimokit.architecture.huggingface import from_hf
 from mimokit.architecture.huggingface.module_part import part_of
-from mimokit.architecture.modules import EncoderBranch, LanguageModel, MultimodalModel
-from mimokit.architecture.to_config import encoder_network, language_network, lone_encoder_network
+from mimokit.architecture.modules import EncoderBranch
 from mimokit.config import ModuleArchitecture
 from mimokit.config.meaning import MEANINGS
 
@@ -24,15 +23,8 @@ _COMPARED = (
 
 def network_fields(directory: str | os.PathLike[str], *, language: bool) -> dict[str, Any]:
     """Return the fields of a module's architecture that its weights state, its length aside."""
-    model = from_hf(directory)
-    part = part_of(model, language)
-    if isinstance(part, LanguageModel):
-        fields = language_network(part, 1)
-    elif isinstance(part, EncoderBranch):
-        assert isinstance(model, MultimodalModel)
-        fields = encoder_network(part, model.language.net)
-    else:
-        fields = lone_encoder_network(part)
+    part = part_of(from_hf(directory), language)
+    fields = (part.encoder if isinstance(part, EncoderBranch) else part).stated.section()
     fields.pop("pooling_head", None)  # a module's output is that of the tower's layers
     del fields["seq_length"]
     return fields

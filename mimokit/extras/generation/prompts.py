@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mimokit.architecture import functions_of
+from mimokit.architecture import longest_sequence, obstacles
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any
 from mimokit.planning.weights import CONFIG, placeholder, read_mapping, refused
 from mimokit.units import counted, shown
@@ -159,12 +159,11 @@ def _wrong(field: str, value: object, what: str) -> ConfigError:
 
 def check_network(weights: WeightDirectory) -> int:
     """Return the longest sequence of a language model; raise `ConfigError` if it cannot run."""
-    functions = functions_of(weights.config)
     refuse_if_any(
         Problem("weights", field, None, f"{weights.directory}: {what}.")
-        for field, what in functions.obstacles.items()
+        for field, what in obstacles(weights.config)
     )
-    return functions.positions
+    return longest_sequence(weights.config)
 
 
 GENERATION = "generation_config.json"

@@ -10,7 +10,6 @@ from mimokit.architecture import (
     load_model,
     model_names,
 )
-from mimokit.architecture.to_config import language_network, lone_encoder_network
 
 LANGUAGE, ENCODER = "language", "encoder"
 
@@ -42,7 +41,7 @@ def network_fields(name: str, seq_length: int, tensor_parallel: int = 1) -> dict
     """
     model = load_model(name)
     if isinstance(model, LanguageModel):
-        return language_network(model, seq_length, tensor_parallel)
+        return model.section(seq_length, tensor_parallel)
     if isinstance(model, VisionEncoder | AudioEncoder):
-        return lone_encoder_network(model)
+        return model.stated.section()
     raise ValueError(f"'{name}' is made of several modules; choose one of them.")

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mimokit.architecture import functions_of
+from mimokit.architecture import longest_sequence
 from mimokit.cluster import EngineCluster
 from mimokit.config import ExperimentConfig
 from mimokit.extras.generation.check.inputs import CheckInput, check_input, config_of_check
@@ -97,7 +97,7 @@ class WeightCheck:
             what = f"its model_type is {kind}, whose tower no check compares; verify an experiment"
             what += " whose modules start from it"
             raise refused(stored.directory, "model_type", kind, what)
-        positions = functions_of(stored.config).positions
+        positions = longest_sequence(stored.config)
         if length is None:
             length = min(USUAL_LENGTH, positions or USUAL_LENGTH)
         for name, value in (("batch", batch), ("length", length)):
