@@ -30,6 +30,7 @@ from mimokit.architecture import (
     load_model,
 )
 from mimokit.architecture.parallel_sizes import RECOMPUTE_FULL, RECOMPUTE_NAMES, ParallelSizes
+from mimokit.architecture.tokens import ImageGeometry
 from mimokit.config.errors import ConfigError
 from mimokit.config.runtime import DeploymentMode
 from mimokit.prediction import EncoderInput, Workload, costs_of, layout_cost
@@ -333,7 +334,8 @@ def stand_in(
         norm="LayerNorm",
         causal=False,
     )
-    vision = VisionEncoder("images", net, image_size=448, patch_size=14, positions=PATCHES)
+    images = ImageGeometry(32, 32, patch_size=14, num_channels=3, merge_size=1)
+    vision = VisionEncoder("images", net, images, table=PATCHES)
     known = own or _language(language)
     hidden = known.net.hidden
     branch = EncoderBranch("images", vision, Projector((width, hidden, hidden)))

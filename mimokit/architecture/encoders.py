@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from mimokit.architecture.tensor_cut import Shape
 from mimokit.architecture.tensor_rows import End, Tensors, norm, parameters_of, uncut
+from mimokit.architecture.tokens import ImageGeometry
 from mimokit.architecture.transformer import Transformer
 from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.errors import ConfigError, Problem
@@ -123,53 +124,39 @@ class VisionEncoder(_Stack):
     """A vision transformer, without its projector.
 
     Attributes:
-        frames_per_patch: frames of a video that one patch spans.
-        merge: merge x merge patches become one token before the projector.
-        positions: learned position embeddings; 0 for rotary positions.
+        table: learned position embeddings; 0 for rotary positions.
         interpolated: they are a square table that is interpolated to the rows and columns of an
             image, and there are rotary positions besides.
-        registers: extra learned tokens without position embeddings.
         norms: norms outside the layers: 1 after them, 2 before and after.
         norm_after: of these, the one after the layers is there.
-        pools: one attention and one feed-forward layer make one row of an item (SigLIP).
     """
 
-    image_size: int
-    patch_size: int
-    channels: int = 3
-    frames_per_patch: int = 1
-    merge: int = 1
-    positions: int = 0
+    images: ImageGeometry
+    table: int = 0
     interpolated: bool = False
-    class_token: bool = False
-    keeps_class_token: bool = False
-    registers: int = 0
     biased_patches: bool = True
     norms: int = 1
     norm_after: bool = True
-    pools: bool = False
-    table = None
+
+    @property
+    def positions(self) -> int:  # type: ignore[override]
+        """Of the largest image, with class token and registers."""
+        return self.images.positions
 
     @property
     def work_before_layers(self) -> float:
         """Numbers in the patch embedding."""
-        return float(self._pixels * self.net.hidden)
+        return float(self.images.features * self.net.hidden)
 
     @property
     def work_behind_layers(self) -> tuple[float, float]:
         """Numbers in the pooling head, per position and per item."""
-        return pooling_work(self.net) if self.pools else (0.0, 0.0)
+        return pooling_work(self.net) if self.images.pools else (0.0, 0.0)
 
     @property
     def positions_of_a_row(self) -> int:
         """All of an image if it is pooled, else the patches that are merged."""
-        if self.pools:
-            return self.patches() + self.class_token + self.registers
-        return self.merge**2
-
-    @property
-    def _pixels(self) -> int:
-        return self.channels * self.frames_per_patch * self.patch_size**2
+        return self.positions if self.images.pools else self.images.merge_size**2
 
     def in_front(self, prefix: str) -> Tensors:
         """Yield patch embedding, positions, class token, registers and a norm."""
@@ -178,34 +165,26 @@ class VisionEncoder(_Stack):
         yield from super().in_front(prefix)
 
     def _shapes(self) -> dict[str, Shape]:
-        width = self.net.hidden
-        shapes: dict[str, Shape] = {"patch_embedding.weight": (width, self._pixels)}
+        width, images = self.net.hidden, self.images
+        shapes: dict[str, Shape] = {"patch_embedding.weight": (width, images.features)}
         if self.biased_patches:
             shapes["patch_embedding.bias"] = (width,)
-        if self.class_token:
+        if images.class_token:
             shapes["class_token"] = (1, width)
-        if self.registers:
-            shapes["registers"] = (self.registers, width)
+        if images.registers:
+            shapes["registers"] = (images.registers, width)
         return shapes
 
     def behind(self, prefix: str) -> Tensors:
         """Yield the last norm and the pooling head."""
         if self.norms and self.norm_after:
             yield from super().behind(prefix)
-        if self.pools:
+        if self.images.pools:
             yield from pooling_rows(self.net, f"{prefix}head.")
 
-    def patches(self, height: int | None = None, width: int | None = None) -> int:
-        """Return the patches of one image; pixels default to the size trained on."""
-        rows = (height or self.image_size) // self.patch_size
-        columns = (width or self.image_size) // self.patch_size
-        return rows * columns
-
-    def tokens(self, height: int | None = None, width: int | None = None) -> int:
+    def tokens(self) -> int:
         """Return the tokens that one image becomes in the language model."""
-        if self.pools:
-            return 1
-        return self.patches(height, width) // self.merge**2 + self.keeps_class_token
+        return self.images.tokens
 
 
 @dataclass(frozen=True)

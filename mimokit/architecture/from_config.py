@@ -1,6 +1,5 @@
 """The model that a config describes."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any, TypeVar
@@ -25,7 +24,12 @@ from mimokit.architecture.modules import (
 )
 from mimokit.architecture.tensor_cut import TensorCut
 from mimokit.architecture.tensors import cuts_of
-from mimokit.architecture.tokens import audio_geometry, image_geometry, row_features
+from mimokit.architecture.tokens import (
+    audio_geometry,
+    image_geometry,
+    row_features,
+    rows_of_table,
+)
 from mimokit.architecture.transformer import Transformer
 from mimokit.config import MimoParallelismConfig, ModuleArchitecture, ProjectorArchitecture
 from mimokit.config.errors import ConfigError, Problem
@@ -210,21 +214,7 @@ def _projector(size: ModuleArchitecture, inward: int, receiver: ModuleArchitectu
 
 
 def _vision_encoder(name: str, size: ModuleArchitecture) -> VisionEncoder:
-    # Of the extra positions only the class token has a position embedding.
-    geometry = image_geometry(size)
-    table = size.max_position_embeddings or geometry.patches + size.class_token
+    known = {"name": name, "net": net_of_config(size, causal=False), "network": size}
+    known |= {"images": image_geometry(size), "table": rows_of_table(size)}
     interpolated = size.position_embedding_type == "interpolated"
-    learned = interpolated or size.has_learned_positions(by_default=True)
-    return _described(
-        VisionEncoder,
-        size,
-        name=name,
-        net=net_of_config(size, causal=False),
-        image_size=math.isqrt(geometry.height * geometry.width),
-        patch_size=geometry.patch_size,
-        channels=geometry.num_channels,
-        merge=geometry.merge_size,
-        positions=table if learned else 0,
-        interpolated=interpolated,
-        network=size,
-    )
+    return _described(VisionEncoder, size, **known, interpolated=interpolated)

@@ -17,9 +17,9 @@ class ImageGeometry:
 
     Attributes:
         merge_size: merge_size x merge_size patches become one token.
-        extra_positions: learned positions before the patches (class token and registers),
-            which become no tokens.
-        keeps_first: the first of them, the class token, becomes one.
+        class_token: a learned position before the patches; it becomes no token, unless
+            keeps_class_token is set.
+        registers: further such positions, which become none.
         frames_per_patch: frames of a patch; an image stands for so many equal ones.
         pools: all positions become one token.
         any_size: an image may have fewer rows and columns, and comes with their number.
@@ -30,9 +30,10 @@ class ImageGeometry:
     patch_size: int
     num_channels: int
     merge_size: int
-    extra_positions: int = 0
+    class_token: bool = False
+    keeps_class_token: bool = False
+    registers: int = 0
     any_size: bool = False
-    keeps_first: bool = False
     frames_per_patch: int = 1
     pools: bool = False
 
@@ -57,6 +58,11 @@ class ImageGeometry:
         return self.rows * self.columns
 
     @property
+    def extra_positions(self) -> int:
+        """Learned positions before the patches: class token and registers."""
+        return self.class_token + self.registers
+
+    @property
     def positions(self) -> int:
         """The encoder's sequence length: extra positions and patches."""
         return self.extra_positions + self.patches
@@ -64,7 +70,7 @@ class ImageGeometry:
     @property
     def tokens(self) -> int:
         """Tokens per image in the language model."""
-        return 1 if self.pools else self.patches // self.merge_size**2 + self.keeps_first
+        return 1 if self.pools else self.patches // self.merge_size**2 + self.keeps_class_token
 
 
 def image_geometry(architecture: ModuleArchitecture) -> ImageGeometry:
@@ -87,19 +93,29 @@ def image_geometry(architecture: ModuleArchitecture) -> ImageGeometry:
         rows = columns = architecture.image_size // patch
     else:
         rows, columns = _grid_of(architecture.seq_length, merge)
-    extra = int(architecture.class_token) + architecture.num_registers
     return ImageGeometry(
         rows,
         columns,
         patch,
         architecture.num_channels,
         merge,
-        extra,
-        architecture.any_image_size,
-        architecture.keep_class_token,
-        architecture.temporal_patch_size or 1,
-        architecture.pools,
+        class_token=architecture.class_token,
+        keeps_class_token=architecture.keep_class_token,
+        registers=architecture.num_registers,
+        any_size=architecture.any_image_size,
+        frames_per_patch=architecture.frames_per_patch,
+        pools=architecture.pools,
     )
+
+
+def rows_of_table(architecture: ModuleArchitecture) -> int:
+    """Return the rows of the table of positions of images; 0 where they are rotary."""
+    interpolated = architecture.position_embedding_type == "interpolated"
+    if not (interpolated or architecture.has_learned_positions(by_default=True)):
+        return 0
+    # Of the extra positions only the class token has a position embedding.
+    usual = image_geometry(architecture).patches + architecture.class_token
+    return architecture.max_position_embeddings or usual
 
 
 def _grid_of(patches: int, merge: int) -> tuple[int, int]:

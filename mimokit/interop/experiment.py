@@ -160,7 +160,7 @@ def _tokens(branch: EncoderBranch, workload: Workload) -> int:
     seen, encoder = workload.input_of(branch), branch.encoder
     merge, extra, least = 1, 0, 0
     if isinstance(encoder, VisionEncoder):
-        merge, extra = encoder.merge**2, int(encoder.class_token)
+        merge, extra = encoder.images.merge_size**2, encoder.images.extra_positions
         least = encoder.tokens()
     return max(least, math.ceil(seen.count * (seen.length - extra) / merge))
 

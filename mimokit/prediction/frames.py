@@ -128,11 +128,12 @@ def frame_links(
     latency = float(gathered(hardware, 0.0, replicas, stride).latency)
     assert isinstance(encoder, VisionEncoder), "frames are those of vision encoders"
     number = 4.0 if task.workload.precision == "fp32" else 2.0
-    times = encoder.frames_per_patch if as_patches else 1
+    images = encoder.images
+    times = images.frames_per_patch if as_patches else 1
     return FrameLinks(
         bytes_per_second=link.bandwidth * share,
         latency=latency + task.system.software.host_collective,
-        input_bytes=number * encoder.channels * times * encoder.patch_size**2,
+        input_bytes=number * images.num_channels * times * images.patch_size**2,
         output_bytes=number * encoder.net.hidden,
         trained=branch.name not in task.workload.frozen,
     )

@@ -229,10 +229,7 @@ class Workload:
         """Return the inputs of an encoder in one sample."""
         if branch.name in self.inputs:
             return self.inputs[branch.name]
-        encoder = branch.encoder
-        if isinstance(encoder, VisionEncoder):
-            return EncoderInput(encoder.patches() + encoder.class_token)
-        return EncoderInput(encoder.tokens())
+        return EncoderInput(branch.encoder.positions)
 
 
 def language_of(model: Model) -> LanguageModel:

@@ -26,8 +26,7 @@ ASIDE = {
     LatentAttention: set(),
     LanguageModel: {"name", "net", "network", "positions"},
     VisionEncoder: {
-        "name", "net", "network", "image_size", "patch_size", "channels", "merge", "positions",
-        "interpolated",
+        "name", "net", "network", "images", "table", "interpolated",
     },
 }  # fmt: skip
 SIZE = st.integers(1, 64)

@@ -1,6 +1,7 @@
 """Parameters of models equal the published ones, and what runs here equals Megatron's modules."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -70,8 +71,9 @@ def test_image_tokens() -> None:
     assert isinstance(qwen, MultimodalModel)
     encoder = qwen.branches[0].encoder
     assert isinstance(encoder, VisionEncoder)
-    assert encoder.patches(448, 672) == 32 * 48
-    assert encoder.tokens(448, 672) == 16 * 24
+    large = replace(encoder.images, rows=32, columns=48)
+    assert large.patches == 32 * 48
+    assert large.tokens == 16 * 24
 
 
 def test_reading_a_directory(tmp_path: Path) -> None:

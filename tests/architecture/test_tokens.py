@@ -45,4 +45,4 @@ def test_audio_sizes_that_do_not_fit_are_refused() -> None:
 
 def test_positions_follow_from_the_parts() -> None:
     geometry = image_geometry(architecture(image_size=8, patch_size=4))
-    assert replace(geometry, extra_positions=3).positions == geometry.patches + 3
+    assert replace(geometry, registers=3).positions == geometry.patches + 3

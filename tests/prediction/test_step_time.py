@@ -15,6 +15,7 @@ from mimokit.architecture.encoders import (
 from mimokit.architecture.flops import forward_flops
 from mimokit.architecture.modules import EncoderBranch, Projector
 from mimokit.architecture.parallel_sizes import RECOMPUTE_FULL, ParallelSizes, sizes_of
+from mimokit.architecture.tokens import ImageGeometry
 from mimokit.architecture.transformer import Transformer
 from mimokit.config import ModuleParallelismConfig
 from mimokit.config.runtime import DeploymentMode
@@ -269,7 +270,9 @@ def test_frozen_shards_are_gathered_and_no_gradient_is_sent() -> None:
 
 ITEMS, POSITIONS, WIDTH = 5, 9, 32
 TOWER = Transformer(2, WIDTH, 4, 4, 8, 48, gated=False, causal=False)
-SIGLIP = VisionEncoder("siglip", TOWER, 12, 4, positions=POSITIONS, pools=True)
+PIXELS = ImageGeometry(3, 3, patch_size=4, num_channels=3, merge_size=1)
+PATCHES = VisionEncoder("siglip", TOWER, PIXELS, table=POSITIONS)
+SIGLIP = replace(PATCHES, images=replace(PIXELS, pools=True))
 
 
 @pytest.fixture(scope="module")
@@ -299,7 +302,7 @@ def counted() -> dict[str, int]:
     ("encoder", "before", "head"),
     [
         (SIGLIP, ["SiglipVisionModel.embeddings"], ["SiglipVisionModel.head"]),
-        (replace(SIGLIP, pools=False), ["SiglipVisionModel.embeddings"], []),
+        (PATCHES, ["SiglipVisionModel.embeddings"], []),
         (
             AudioEncoder("whisper", TOWER, mel_bins=8, positions=POSITIONS),
             ["WhisperEncoder.conv1", "WhisperEncoder.conv2"],

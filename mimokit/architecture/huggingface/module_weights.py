@@ -90,7 +90,7 @@ def _qwen_family(kind: str, branch: EncoderBranch, names: Collection[str]) -> Fa
 
 
 def _run_tower(tower: VisionEncoder, pools: bool) -> VisionEncoder:
-    if pools and not tower.pools:
+    if pools and not tower.images.pools:
         sentence = "pooling_head is true, but its weights have no pooling head; leave it out."
         raise ConfigError([Problem("weights", "pooling_head", True, sentence)])
-    return replace(tower, pools=pools)
+    return replace(tower, images=replace(tower.images, pools=pools))

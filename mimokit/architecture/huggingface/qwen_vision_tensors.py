@@ -43,12 +43,13 @@ def add_qwen_tower(
 
 def _add_embeddings(weights: WeightTensors, tower: VisionEncoder, file: str, name: str) -> None:
     """Add patches, which the file has as those of a `Conv3d`, and a table of positions."""
-    weight, side = f"{name}patch_embedding.weight", tower.patch_size
-    stored = (tower.net.hidden, tower.channels, tower.frames_per_patch, side, side)
+    weight, images = f"{name}patch_embedding.weight", tower.images
+    pixels = images.frames_per_patch, images.patch_size, images.patch_size
+    stored = (tower.net.hidden, images.num_channels, *pixels)
     weights.copy(weight, f"{file}{PATCHES}", stored)
     if tower.biased_patches:
         weights.copy(f"{name}patch_embedding.bias", f"{file}patch_embed.proj.bias")
-    if tower.positions:
+    if tower.table:
         weights.copy(f"{name}position_embedding", f"{file}pos_embed.weight")
 
 

@@ -317,18 +317,18 @@ def add_tower(weights: WeightTensors, tower: VisionEncoder, prefix: str, name: s
         _add_layer(weights, net, f"{prefix}encoder.layers.{number}.", ours)
     if tower.norm_after:
         add_pairs(weights, {f"{name}decoder.final_layernorm": f"{prefix}post_layernorm"})
-    if tower.pools:
+    if tower.images.pools:
         for part in _POOLING_HEAD:
             weights.copy(f"{name}head.{part}", f"{prefix}head.{part}")
 
 
 def _add_embeddings(weights: WeightTensors, tower: VisionEncoder, file: str, name: str) -> None:
-    width, patch = tower.net.hidden, tower.patch_size
-    weight = "patch_embedding.weight"
-    weights.copy(f"{name}{weight}", f"{file}{weight}", (width, tower.channels, patch, patch))
+    width, images, weight = tower.net.hidden, tower.images, "patch_embedding.weight"
+    stored = width, images.num_channels, images.patch_size, images.patch_size
+    weights.copy(f"{name}{weight}", f"{file}{weight}", stored)
     if tower.biased_patches:
         weights.copy(f"{name}patch_embedding.bias", f"{file}patch_embedding.bias")
-    if tower.class_token:
+    if images.class_token:
         weights.copy(f"{name}class_token", f"{file}class_embedding", (width,))
     weights.copy(f"{name}position_embedding", f"{file}position_embedding.weight")
 

@@ -153,7 +153,7 @@ class _ImagesOfOneSize(_Images):
         return {"pixel_values": rows.reshape(size)}, context
 
     def give_back(self, context: FrameContext | None, tokens: torch.Tensor) -> torch.Tensor:
-        if not self._shape.keeps_first:
+        if not self._shape.keeps_class_token:
             return super().give_back(context, tokens)
         images = tokens.reshape(-1, self._shape.tokens * tokens.shape[-1])
         own = output_dispatch(_one_row_each(context), [images], [1])[0]

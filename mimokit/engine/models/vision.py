@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from mimokit.architecture.tokens import ImageGeometry, image_geometry
+from mimokit.architecture.tokens import ImageGeometry, image_geometry, rows_of_table
 from mimokit.config import ModuleArchitecture
 from mimokit.engine import megatron
 from mimokit.engine.models.attention import ANY_WINDOW
@@ -31,7 +31,6 @@ class VisionTransformer(Encoder):
     token that is kept. The class token has a position embedding, registers have none.
 
     Args:
-        class_token: put one before the patches; other extra positions are registers.
         table: rows of the table of learned positions, of which the first are used; 0: positions are
             rotary.
         window: patches along a side of the squares inside which patches attend, in layers with a
@@ -43,7 +42,6 @@ class VisionTransformer(Encoder):
         config: megatron.TransformerConfig,
         layer_spec: megatron.ModuleSpec,
         geometry: ImageGeometry,
-        class_token: bool,
         table: int,
         interpolated: bool,
         rotary: RotaryPositions,
@@ -63,10 +61,10 @@ class VisionTransformer(Encoder):
             )
             if table:
                 self.position_embedding = self._vectors(table)
-            if class_token:
+            if geometry.class_token:
                 self.class_token = self._vectors(1)
-            if geometry.extra_positions > class_token:
-                self.registers = self._vectors(geometry.extra_positions - class_token)
+            if geometry.registers:
+                self.registers = self._vectors(geometry.registers)
         self._build_layers(layer_spec, outer_norms, pg_collection)
         if geometry.pools and part.last:
             self.head = PoolingHead(config)
@@ -190,7 +188,7 @@ class VisionTransformer(Encoder):
         if self.geometry.pools:
             return self.head(hidden)  # type: ignore[no-any-return]
         patches = hidden[self.geometry.extra_positions :]
-        if self.geometry.keeps_first:
+        if self.geometry.keeps_class_token:
             patches = torch.cat([hidden[:1], patches])
         patches = patches.transpose(0, 1).contiguous()
         return patches.reshape(-1, self.geometry.merge_size**2 * hidden.shape[-1])
@@ -218,14 +216,10 @@ def _with_extra_windows(windows: torch.Tensor, extra: int) -> torch.Tensor:
 def _parameters(architecture: ModuleArchitecture) -> dict[str, Any]:
     geometry = image_geometry(architecture)
     window = architecture.window_size or 0
-    rows = architecture.max_position_embeddings or geometry.patches + architecture.class_token
-    interpolated = architecture.position_embedding_type == "interpolated"
-    learned = interpolated or architecture.has_learned_positions(by_default=True)
     return {
         "geometry": geometry,
-        "class_token": architecture.class_token,
-        "table": rows if learned else 0,
-        "interpolated": interpolated,
+        "table": rows_of_table(architecture),
+        "interpolated": architecture.position_embedding_type == "interpolated",
         "rotary": replace(
             rotary_positions(architecture), length=max(geometry.rows, geometry.columns)
         ),

@@ -73,7 +73,8 @@ def check_input(planner: WeightPlanner, batch: int, length: int, seed: int) -> C
     The id that represents an image is not among them.
     """
     tower, vocab = _tower(planner), planner.family.vocab
-    size = None if tower is None else (batch, tower.channels, tower.image_size, tower.image_size)
+    image = None if tower is None else tower.images
+    size = None if image is None else (batch, image.num_channels, image.height, image.width)
     rows = () if vocab is None else _rows(planner, vocab, batch, length, seed)
     return CheckInput(rows, size, seed)
 
@@ -111,7 +112,7 @@ def config_of_check(planner: WeightPlanner, tensor_parallel: int, length: int) -
     networks: dict[str, dict[str, Any]] = {}
     tokens = 0
     if tower is not None:
-        networks[IMAGES] = {**start, "pooling_head": tower.pools}
+        networks[IMAGES] = {**start, "pooling_head": tower.images.pools}
         tokens = tower.tokens()
     words: dict[str, Any] = start | ({"mtp_num_layers": 0} if planner.family.left_out else {})
     if vocab is None:
