@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mimokit.prediction.task import PredictionTask
 
 DEFAULT = "interleaved_pages"
+FOLLOWS = "The best layout follows when you let go."
 FINALISTS = 6
 """Layouts of the last search that follow the samples."""
 
@@ -35,18 +36,21 @@ class SampleQuestion:
         most: column -> the value to which larger ones are cut.
         without: modalities that are dropped.
         bar: the column and number of the bar whose batch is looked at, or None.
+        dragging: a tail is held; the best layout, which takes longer than a step, follows later.
     """
 
     source: str
     most: dict[str, float] = field(default_factory=dict)
     without: set[str] = field(default_factory=set)
     bar: tuple[str, int] | None = None
+    dragging: bool = False
 
     def handle(self, message: Mapping[str, Any]) -> None:
         """Take what the browser says: another source, the end of a tail, a modality, a bar."""
         if "source" in message:
             self.source = str(message["source"])
             self.most, self.without, self.bar = {}, set(), None
+        self.dragging = "dragging" in message
         column = str(message.get("column", ""))
         if "most" in message:
             self.most[column] = float(message["most"])
@@ -100,7 +104,7 @@ def samples_picture(
         ]
         task = _task(config, plan, supposed, mix)
         return picture | _steps(task, question, mix, tuple(plan.modules)) | {
-            "found": _found(search, mix)
+            "found": _found(search, mix, dragging=question.dragging)
         }  # fmt: skip
     except ConfigError as error:
         return {**picture, "problem": str(error)}
@@ -204,11 +208,13 @@ def _batch_of(task: PredictionTask, bar: tuple[str, int], mix: SampleMix) -> int
     return int(inside[rows].reshape(BATCHES, -1).sum(axis=1).argmax())
 
 
-def _found(search: SearchState, mix: SampleMix) -> str:
+def _found(search: SearchState, mix: SampleMix, *, dragging: bool) -> str:
     if search.goes_on:
         return "Searching all layouts for these samples …"
     if search.result is None:
         return search.sentence
+    if dragging:
+        return FOLLOWS
     over = judged(search.result, mix)
     best, ties = over.best, counted(len(over.ties), "tie")
     fits = "" if best.fits else " Its largest samples do not fit."

@@ -78,7 +78,8 @@ export class SamplesView {
   column({ name }) {
     const plot = element("div", { class: "plot" });
     const slider = element("input", { type: "range", min: 0, "aria-label": `End of ${name}`,
-      input: () => this.send({ column: name, most: Number(slider.value) }) });
+      input: () => this.send({ column: name, most: Number(slider.value), dragging: true }),
+      change: () => this.send({ column: name, most: Number(slider.value) }) });
     const end = element("span", { class: "muted" });
     const node = element("div", { class: "column" }, element("div", {}, name), plot, slider, end);
     return { node, plot, slider, end };
