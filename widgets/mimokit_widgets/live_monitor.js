@@ -18,7 +18,7 @@ export default () => {
   }
 
   function render({ model, el }) {
-    const view = new MonitorView(model, store, el, true);
+    const view = new MonitorView(model, store, el, !model.saved);
     return () => view.remove();
   }
 

@@ -174,13 +174,13 @@ export class PlotArea {
     context.globalAlpha = 1;
   }
 
-  dots(points, color, radius) {
+  dots(iterations, values, [bottom, top], color, radius) {
     this.context.fillStyle = color;
-    for (const [x, y] of points) {
+    iterations.forEach((iteration, at) => {
       this.context.beginPath();
-      this.context.arc(x, y, radius, 0, 7);
+      this.context.arc(this.middle(iteration), this.height(values[at], bottom, top), radius, 0, 7);
       this.context.fill();
-    }
+    });
   }
 
   /** A line before each step in which the run began again. */
@@ -205,20 +205,4 @@ export class PlotArea {
       context.fillText(mark, Math.min(x, this.x + this.w - 10), this.y - 3);
     }
   }
-}
-
-/** At most two points per pixel column, the lowest and the highest: what a screen can show. */
-export function thinned(points) {
-  if (points.length < 2000) return points;
-  const kept = [];
-  for (let at = 0; at < points.length; ) {
-    const column = Math.floor(points[at][0]);
-    let [low, high] = [points[at], points[at]];
-    for (; at < points.length && Math.floor(points[at][0]) === column; at++) {
-      if (points[at][1] < low[1]) low = points[at];
-      if (points[at][1] > high[1]) high = points[at];
-    }
-    kept.push(low, high);
-  }
-  return kept;
 }

@@ -38,6 +38,26 @@ export function button(text, click, attributes = {}) {
   return element("button", { type: "button", click, ...attributes }, text);
 }
 
+/** A dot of a colour, in legends and tables. */
+export function dotOf(color) {
+  return element("i", { class: "dot", style: `background:${color}` });
+}
+
+/** What a line looks like in a legend: its colour, and its dashes if it has some. */
+export function lineLook(color, dash) {
+  return dash?.length
+    ? `repeating-linear-gradient(90deg, ${color} 0 ${dash[0]}px, transparent 0 ${dash[0] + dash[1]}px)`
+    : color;
+}
+
+/** Headings and rows of a table; the cells of a row are elements, or texts of cells. */
+export function tableParts(heads, rows) {
+  return [element("thead", {}, element("tr", {}, ...heads.map((head) =>
+    element("th", { scope: "col" }, head)))),
+  element("tbody", {}, ...rows.map((row) => (row instanceof Node ? row
+    : element("tr", {}, ...row.map((text) => element("td", {}, text))))))];
+}
+
 /** Set a text only if it differs, so that a screen reader does not repeat it. */
 export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;

@@ -2,7 +2,7 @@
 
 import { PlotArea } from "./area.js";
 import { CrossHair } from "./cross_hair.js";
-import { element, setAttribute } from "./dom.js";
+import { element, setAttribute, lineLook } from "./dom.js";
 
 const SMALLEST_DRAG = 6; // pixels; less is a click
 
@@ -73,9 +73,7 @@ export class ChartPanel {
     this.shownKeys = now;
     const nodes = keys.map(([text, color, dash]) => {
       const swatch = element("i", { class: dash ? "stroke" : null });
-      swatch.style.background = dash?.length
-        ? `repeating-linear-gradient(90deg, ${color} 0 ${dash[0]}px, transparent 0 ${dash[0] + dash[1]}px)`
-        : color;
+      swatch.style.background = lineLook(color, dash);
       return element("span", { class: "key" }, swatch, text);
     });
     if (note) nodes.push(element("span", {}, note));

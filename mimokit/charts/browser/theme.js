@@ -78,6 +78,12 @@ export function mix(low, high, share) {
   return `#${mixed.map((value) => value.toString(16).padStart(2, "0")).join("")}`;
 }
 
+/** The colour at a share of the way through several, 0 is the first. */
+export function ramp(colors, share) {
+  const place = Math.min(0.9999, Math.max(0, share)) * (colors.length - 1);
+  return mix(colors[Math.floor(place)], colors[Math.floor(place) + 1], place % 1);
+}
+
 /** A colour #rrggbb as a pixel of an ImageData. */
 export function pixelOf(color, opacity = 1) {
   const [red, green, blue] = [1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16));

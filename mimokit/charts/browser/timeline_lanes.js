@@ -1,6 +1,7 @@
 // The lanes of a timeline as a canvas.
 
 import { FONT, inkOn, luminance, prepared, themeOf } from "./theme.js";
+import { ticks } from "./words.js";
 
 const LANE = 20;
 const [LANES_LEFT, LANES_RIGHT, LANES_TOP, TITLE_LINE] = [190, 10, 18, 18];
@@ -100,15 +101,12 @@ function names(context, lanes, high, left, theme) {
 }
 
 function axis(context, { left, width, height, from, to, theme, seconds }) {
-  const raw = (to - from) / Math.max(2, width / 110);
-  const power = 10 ** Math.floor(Math.log10(raw));
-  const step = [1, 2, 5, 10].map((each) => each * power).find((each) => each >= raw);
   context.fillStyle = theme.muted;
   context.textAlign = "right";
   context.fillText(seconds ? "time in ms" : "time in units", left - 7, 7);
   context.textAlign = "center";
   context.lineWidth = 1;
-  for (let tick = Math.ceil(from / step) * step; tick <= to + step * 1e-6; tick += step) {
+  for (const tick of ticks(from, to, Math.max(2, width / 110))) {
     const x = Math.round(left + ((tick - from) / (to - from)) * width) + 0.5;
     context.strokeStyle = theme.line;
     context.beginPath();

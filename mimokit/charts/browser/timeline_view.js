@@ -1,10 +1,11 @@
 // One timeline: lanes of spans on a canvas, zoomed and panned by pointer and keys.
 
-import { button, element, setText } from "./dom.js";
+import { button, dotOf, element, setText } from "./dom.js";
 import { openInPerfetto } from "./perfetto.js";
 import { Redraw } from "./redraw.js";
 import { drawLanes, laneAt, placesOf } from "./timeline_lanes.js";
 import { Tip } from "./tip.js";
+import { clockText } from "./words.js";
 
 const ZOOM = 1.25;
 const PAN = 0.12;
@@ -167,7 +168,7 @@ export class TimelineView {
   words(number, between) {
     const [lane, , start, stop, words] = this.data.spans[number];
     const { group, name } = this.data.lanes[lane];
-    const time = (value) => (this.data.unit === "s" ? clockText(value) : `${rounded(value)}`);
+    const time = (value) => (this.data.unit === "s" ? clockText(value) : String(Number(value.toPrecision(4))));
     return [group ? `${name}, ${group}` : name, this.data.words[words],
       `${time(stop - start)} from ${time(start)} to ${time(stop)}`].join(between);
   }
@@ -179,17 +180,5 @@ export class TimelineView {
 
 /** The entries of a legend: a dot of the colour, and what it stands for. */
 export function keysInWords(keys) {
-  return keys.map(({ name, color }) => {
-    const dot = element("i", { class: "dot" });
-    dot.style.background = color;
-    return element("span", {}, dot, name);
-  });
-}
-
-function rounded(value) {
-  return Number(value.toPrecision(4));
-}
-
-function clockText(value) {
-  return value >= 1 ? `${rounded(value)} s` : `${rounded(1000 * value)} ms`;
+  return keys.map(({ name, color }) => element("span", {}, dotOf(color), name));
 }

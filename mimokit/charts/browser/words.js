@@ -19,6 +19,12 @@ export function milliseconds(seconds) {
   return `${short(seconds * 1000)} ms`;
 }
 
+/** Seconds on a clock: s from one on, else ms. */
+export function clockText(seconds, digits = 4) {
+  const [value, unit] = seconds >= 1 ? [seconds, "s"] : [1000 * seconds, "ms"];
+  return `${Number(value.toPrecision(digits))} ${unit}`;
+}
+
 export function duration(seconds) {
   const whole = Math.max(0, Math.round(seconds));
   if (whole < 60) return `${whole} s`;

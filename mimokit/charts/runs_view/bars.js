@@ -35,6 +35,11 @@ class RunRows {
     }
   }
 
+  showKeys(keys) {
+    this.keys.replaceChildren(...keys.map(([name, color]) => element("span", { class: "key" },
+      element("i", { style: `background:${color}` }), name)));
+  }
+
   row(run, figures, theme) {
     const track = element("div", { class: "track" });
     const end = element("span", { class: "end" });
@@ -58,29 +63,20 @@ export class StepParts extends RunRows {
     const total = ({ parts }) => parts.reduce((sum, [, , seconds]) => sum + seconds, 0);
     this.longest = Math.max(1e-9, ...all.map(total), ...all.map(({ planned }) => planned?.[0] ?? 0));
     const colors = new Map(all.flatMap(({ parts }) => parts.map(([name, color]) => [name, color])));
-    this.keys.replaceChildren(...[...colors].map(([name, color]) => {
-      const swatch = element("i");
-      swatch.style.background = color;
-      return element("span", { class: "key" }, swatch, name);
-    }));
+    this.showKeys([...colors]);
     if (all.some(({ planned }) => planned)) {
       this.keys.append(element("span", { class: "key" }, element("i", { class: "planned" }), "predicted"));
     }
-    this.axis.replaceChildren(...(all.length ? ticks(0, this.longest, 6) : []).map((tick) => {
-      const mark = element("span", {}, milliseconds(tick));
-      mark.style.left = `${(100 * tick) / this.longest}%`;
-      return mark;
-    }));
+    this.axis.replaceChildren(...(all.length ? ticks(0, this.longest, 6) : []).map((tick) =>
+      element("span", { style: `left:${(100 * tick) / this.longest}%` }, milliseconds(tick))));
   }
 
   fill({ parts, planned }, track, end) {
     const whole = parts.reduce((sum, [, , seconds]) => sum + seconds, 0);
     track.append(...parts.map(([name, color, seconds]) => {
       const share = percent(seconds / whole);
-      const part = element("span", { title: `${name}: ${milliseconds(seconds)}, ${share}` });
-      part.style.background = color;
-      part.style.width = `${(100 * seconds) / this.longest}%`;
-      return part;
+      return element("span", { title: `${name}: ${milliseconds(seconds)}, ${share}`,
+        style: `background:${color};width:${(100 * seconds) / this.longest}%` });
     }));
     if (planned) track.append(this.predicted(planned));
     setText(end, milliseconds(whole));
@@ -88,9 +84,8 @@ export class StepParts extends RunRows {
 
   predicted([seconds, low, high]) {
     const band = high > low ? `, ${milliseconds(low)} to ${milliseconds(high)}` : "";
-    const mark = element("span", { class: "planned", title: `predicted ${milliseconds(seconds)}${band}` });
-    mark.style.left = `${(100 * seconds) / this.longest}%`;
-    return mark;
+    return element("span", { class: "planned", title: `predicted ${milliseconds(seconds)}${band}`,
+      style: `left:${(100 * seconds) / this.longest}%` });
   }
 }
 
@@ -107,11 +102,7 @@ export class Stragglers extends RunRows {
   begin(all, theme) {
     const colors = theme.dark ? DIVERGING_DARK : DIVERGING;
     const words = ["less", "as much", "more: the others wait for it"];
-    this.keys.replaceChildren(...colors.map((color, at) => {
-      const swatch = element("i");
-      swatch.style.background = color;
-      return element("span", { class: "key" }, swatch, words[at]);
-    }));
+    this.showKeys(colors.map((color, at) => [words[at], color]));
     setText(this.axis, all.length ? "rank 0 is at the left" : "");
   }
 

@@ -1,6 +1,6 @@
 // The table of runs: eyes, order, filter; its rows stay in hand while they change.
 
-import { button, element, setAttribute, setText } from "mimokit/dom.js";
+import { button, element, setAttribute, setText, lineLook } from "mimokit/dom.js";
 import { SortableHeads, sortedBy } from "mimokit/sorting.js";
 import { percent, written } from "mimokit/words.js";
 
@@ -39,9 +39,7 @@ class RunRow {
     const { run } = this;
     this.eye.checked = state.eyes.has(run.name);
     const [color, dash] = this.view.strokeOf(run);
-    this.swatch.style.background = dash.length
-      ? `repeating-linear-gradient(90deg, ${color} 0 ${dash[0]}px, transparent 0 ${dash[0] + dash[1]}px)`
-      : color;
+    this.swatch.style.background = lineLook(color, dash);
     setAttribute(this.line, "aria-selected", state.selected === run.name ? "true" : "false");
     this.line.classList.toggle("off", !this.eye.checked);
     this.updateBar(state);

@@ -1,6 +1,5 @@
 // Lines over iterations: loss, accuracy, speed, communication, memory.
 
-import { thinned } from "mimokit/area.js";
 import { smooth } from "mimokit/series.js";
 import { memory, milliseconds, percent, reach, short } from "mimokit/words.js";
 
@@ -17,22 +16,14 @@ function drawCurves(area, series, { bottom = 0, top, format, waiting = NOTHING_Y
     points: one.points.filter(([, value]) => value !== null && value !== undefined) }))
     .filter((one) => one.points.length);
   if (!known.length) area.say(waiting);
-  const placesOf = (points) => thinned(points.map(([iteration, value]) =>
-    [area.middle(iteration), area.height(value, bottom, top)]));
-  for (const { points, color, dash, dots } of known) {
-    area.context.globalAlpha = smoothing ? 0.3 : 1;
-    area.line(placesOf(points), color, dash);
-    area.context.globalAlpha = 1;
-    if (dots || points.length === 1) area.dots(placesOf(points), color, dots ?? 2.2);
-    if (smoothing) area.line(placesOf(smoothed(points, smoothing)), color, dash);
+  for (const { points, color, dash = [], dots } of known) {
+    const [iterations, values] = [0, 1].map((part) => points.map((point) => point[part]));
+    area.trace(iterations, values, [bottom, top], color, dash, smoothing ? 0.3 : 1);
+    if (smoothing) area.trace(iterations, smooth(values, smoothing), [bottom, top], color, dash);
+    if (dots || points.length === 1) area.dots(iterations, values, [bottom, top], color, dots ?? 2.2);
   }
   return { known, say: (x) => sayCurves(area.iterationAt(x), known, format),
     at: (iteration) => rowsAt(iteration, known, format) };
-}
-
-function smoothed(points, smoothing) {
-  const values = smooth(points.map(([, value]) => value), smoothing);
-  return points.map(([iteration], at) => [iteration, values[at]]);
 }
 
 /** What each line has at an iteration; a line with a value here and there has its last one. */

@@ -1,10 +1,9 @@
 // Step time as a heat map: a row per rank, columns of one or more iterations.
 
-import { mix } from "mimokit/theme.js";
+import { ramp } from "mimokit/theme.js";
 import { BESIDE_ROWS } from "mimokit/area.js";
 import { HEIGHT, NOTHING_YET } from "./curves.js";
 import { milliseconds, quantile } from "mimokit/words.js";
-
 
 function rowHeight(ranks) {
   return ranks > 16 ? Math.max(1, Math.floor(256 / ranks)) : 16;
@@ -70,9 +69,4 @@ function meanOf(steps, first, last) {
     found += 1;
   }
   return found ? sum / found : null;
-}
-
-function ramp(colors, share) {
-  const place = Math.min(0.9999, Math.max(0, share)) * (colors.length - 1);
-  return mix(colors[Math.floor(place)], colors[Math.floor(place) + 1], place % 1);
 }

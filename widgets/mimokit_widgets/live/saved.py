@@ -9,7 +9,7 @@ from mimokit.analysis import samples_to_evaluations, samples_to_steps
 from mimokit.charts.browser.saved import saved_view
 from mimokit.samples import Sample
 from mimokit_widgets._widget import suppress_missing_widget
-from mimokit_widgets.modules import joined_modules, joined_styles
+from mimokit_widgets.modules import joined_styles, saved_modules
 
 STYLES = ("shared.css", "live_monitor.css")
 
@@ -26,7 +26,7 @@ def remembered(state: Mapping[str, Any], sentence: str, picture: str | None = No
     """
     image = f'<img alt="{escape(sentence)}" src="{picture}">' if picture else ""
     view = saved_view(
-        joined_modules("live_saved.js"),
+        saved_modules("live_monitor.js"),
         joined_styles(*STYLES),
         state,
         still=f"<p>{escape(sentence)}</p>{image}",

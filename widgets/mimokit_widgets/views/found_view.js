@@ -1,6 +1,6 @@
 // What a search found: a chart and the best few as a table; a click on either takes a layout.
 
-import { button, element, setAttribute, setText } from "mimokit/dom.js";
+import { button, element, setAttribute, setText, tableParts } from "mimokit/dom.js";
 import { ParetoChart, modeSign } from "./pareto_chart.js";
 import { themeOf, watchTheme } from "mimokit/theme.js";
 
@@ -45,9 +45,7 @@ export class FoundView {
     this.rows = best.map((layout, at) => this.row(layout, at, colors.get(layout.mode)));
     const heads = ["", ...this.figures.map(([, label]) => label), "layout"];
     this.table.replaceChildren(element("caption", {}, "The best layouts"),
-      element("thead", {}, element("tr", {},
-        ...heads.map((head) => element("th", { scope: "col" }, head)))),
-      element("tbody", {}, ...this.rows.map((row) => row.node)));
+      ...tableParts(heads, this.rows.map((row) => row.node)));
   }
 
   /** Offer the layouts whose runs would teach most. */

@@ -2,6 +2,7 @@
 
 import { setAttribute, vector } from "mimokit/dom.js";
 import { Tip } from "mimokit/tip.js";
+import { clockText, ticks } from "mimokit/words.js";
 
 const HEIGHT = 300;
 const AROUND = { left: 46, right: 18, top: 16, bottom: 40 };
@@ -29,11 +30,6 @@ function ticksBetween(low, high) {
   const step = (high - low) / 3;
   return [0, 1, 2, 3].map((at) => Number((low + at * step).toPrecision(2)))
     .filter((tick, at, all) => tick >= low && tick <= high && all.indexOf(tick) === at);
-}
-
-function secondsText(seconds) {
-  return seconds >= 1 ? `${Number(seconds.toPrecision(3))} s`
-    : `${Number((seconds * 1000).toPrecision(3))} ms`;
 }
 
 export class ParetoChart {
@@ -85,10 +81,9 @@ export class ParetoChart {
     const text = (at, words, attributes) => vector("text", { ...at, ...attributes }, words);
     for (const tick of ticksBetween(low, high)) {
       made.push(vector("line", { class: "grid", x1: x(tick), x2: x(tick), y1: AROUND.top, y2: bottom }),
-        text({ x: x(tick), y: bottom + 15 }, secondsText(tick), { "text-anchor": "middle" }));
+        text({ x: x(tick), y: bottom + 15 }, clockText(tick, 3), { "text-anchor": "middle" }));
     }
-    const step = [1, 2, 5, 10, 20, 50, 100, 200].find((each) => top / each <= 6) ?? 500;
-    for (let tick = 0; tick <= top; tick += step) {
+    for (const tick of ticks(0, top, 6)) {
       made.push(vector("line", { class: "grid", x1: AROUND.left, x2: right, y1: y(tick), y2: y(tick) }),
         text({ x: AROUND.left - 7, y: y(tick) }, String(tick),
           { "text-anchor": "end", "dominant-baseline": "central" }));

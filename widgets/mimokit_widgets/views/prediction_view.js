@@ -1,6 +1,6 @@
 // What a step takes and what fills the fullest ranks, as bars with the formula of each number.
 
-import { element, setText } from "mimokit/dom.js";
+import { dotOf, element, setText, tableParts } from "mimokit/dom.js";
 import { GpuChoice } from "./gpu_choice.js";
 import { Field } from "./planner_field.js";
 import { TimelineView } from "mimokit/timeline_view.js";
@@ -56,10 +56,8 @@ export class PredictionView {
 
   /** One module's rows, which are shown on request: they are many. */
   workOf({ module, color, total, rows }) {
-    const dot = element("i", { class: "dot" });
-    dot.style.background = color;
     const details = element("details", {},
-      element("summary", {}, dot, `${module} `, element("b", {}, total)), workTable(rows));
+      element("summary", {}, dotOf(color), `${module} `, element("b", {}, total)), workTable(rows));
     details.open = this.opened.has(module);
     details.addEventListener("toggle",
       () => this.opened[details.open ? "add" : "delete"](module));
@@ -75,21 +73,14 @@ export class PredictionView {
 function bar(what, parts) {
   const track = element("div", { class: "track", role: "img",
     "aria-label": `${what}: ${parts.map(({ name, text }) => `${name} ${text}`).join(", ")}` });
-  for (const { name, share, text, color } of parts) {
-    const piece = element("i", { title: `${name} ${text}` });
-    piece.style.background = color;
-    piece.style.width = `${100 * share}%`;
-    track.append(piece);
-  }
+  track.append(...parts.map(({ name, share, text, color }) => element("i", {
+    title: `${name} ${text}`, style: `background:${color};width:${100 * share}%` })));
   return track;
 }
 
 function legend(parts) {
-  return element("div", { class: "legend" }, ...parts.map(({ name, text, color }) => {
-    const dot = element("i", { class: "dot" });
-    dot.style.background = color;
-    return element("span", {}, dot, `${name} `, element("b", {}, text));
-  }));
+  return element("div", { class: "legend" }, ...parts.map(({ name, text, color }) =>
+    element("span", {}, dotOf(color), `${name} `, element("b", {}, text))));
 }
 
 function memoryRow({ module, total, share, parts }) {
@@ -98,16 +89,11 @@ function memoryRow({ module, total, share, parts }) {
 }
 
 function table(modules) {
-  const rows = modules.flatMap(({ module, parts }) => parts.map((part) => {
-    const dot = element("i", { class: "dot" });
-    dot.style.background = part.color;
-    return element("tr", { title: part.source }, element("td", {}, module),
-      element("td", {}, dot, part.name), element("td", {}, part.text),
-      element("td", { class: "muted" }, part.formula));
-  }));
-  const heads = ["module", "part", "takes", "how it comes about"];
-  return element("table", {}, element("thead", {}, element("tr", {},
-    ...heads.map((head) => element("th", { scope: "col" }, head)))), element("tbody", {}, ...rows));
+  const rows = modules.flatMap(({ module, parts }) => parts.map((part) =>
+    element("tr", { title: part.source }, element("td", {}, module),
+      element("td", {}, dotOf(part.color), part.name), element("td", {}, part.text),
+      element("td", { class: "muted" }, part.formula))));
+  return element("table", {}, ...tableParts(["module", "part", "takes", "how it comes about"], rows));
 }
 
 const WORK = [["way", "pass"], ["what", "work"], ["count", "times"], ["operations", "operations"],
@@ -117,7 +103,6 @@ const WORK = [["way", "pass"], ["what", "work"], ["count", "times"], ["operation
 function workTable(rows) {
   const cells = (row) => WORK.map(([key]) =>
     element("td", { class: key === "rates" || key === "assumed" ? "muted" : null }, row[key]));
-  return element("table", {}, element("thead", {}, element("tr", {},
-    ...WORK.map(([, head]) => element("th", { scope: "col" }, head)))),
-    element("tbody", {}, ...rows.map((row) => element("tr", {}, ...cells(row)))));
+  return element("table", {}, ...tableParts(WORK.map(([, head]) => head),
+    rows.map((row) => element("tr", {}, ...cells(row)))));
 }

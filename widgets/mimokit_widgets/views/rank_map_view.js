@@ -1,6 +1,6 @@
 // The rank map: every rank a cell in its node, coloured by module.
 
-import { button, element, freshId, setAttribute, setText } from "mimokit/dom.js";
+import { button, dotOf, element, freshId, setAttribute, setText } from "mimokit/dom.js";
 import { arrange, rankAt } from "./rank_layout.js";
 import { rasterFor } from "./raster.js";
 import { Redraw } from "mimokit/redraw.js";
@@ -125,10 +125,8 @@ export class RankMapView {
       element("span", { class: "muted" }, ` on node ${details.node}`),
       button("×", () => this.select(null), { "aria-label": "Look at no rank", class: "plain" }));
     const blocks = details.modules.map((module) => {
-      const dot = element("i", { class: "dot" });
-      dot.style.background = module.color;
       const groups = module.groups.map((group) => this.groupButton(module, group));
-      return element("div", { class: "held" }, dot,
+      return element("div", { class: "held" }, dotOf(module.color),
         element("b", {}, module.name), element("code", {}, module.place),
         element("span", {}, [module.work, module.shard && `${module.shard}.`].filter(Boolean)
           .join(" ")),
@@ -353,11 +351,7 @@ export class RankMapView {
 
   drawLegend() {
     const keys = this.ranks.modules.map((module) => {
-      const dots = shades(module.color, this.theme).map((color) => {
-        const dot = element("i", { class: "dot" });
-        dot.style.background = color;
-        return dot;
-      });
+      const dots = shades(module.color, this.theme).map(dotOf);
       const sizes = this.ranks.dimensions.map((name, at) => [name.toUpperCase(), module.sizes[at]])
         .filter(([name, size]) => size > 1 || name === "TP" || name === "DP");
       return element("span", { class: "key" }, ...dots, element("b", {}, module.name),

@@ -1,6 +1,6 @@
 // Samples as histograms with tails to drag, steps over them, and which replicas wait in a batch.
 
-import { button, element, freshId, setText } from "mimokit/dom.js";
+import { button, element, freshId, setText, tableParts } from "mimokit/dom.js";
 import { TimelineView } from "mimokit/timeline_view.js";
 
 const SLIDER_STEPS = 200;
@@ -40,11 +40,7 @@ export class SamplesView {
     this.drawColumns(picture.columns);
     setText(this.problem, picture.problem);
     this.problem.hidden = !picture.problem;
-    this.table.replaceChildren(
-      element("thead", {}, element("tr", {}, ...picture.headings.map((text) =>
-        element("th", { scope: "col" }, text)))),
-      element("tbody", {}, ...picture.rows.map((row) => element("tr", {}, ...row.map((text) =>
-        element("td", {}, text))))));
+    this.table.replaceChildren(...tableParts(picture.headings, picture.rows));
     setText(this.said, picture.said);
     setText(this.found, picture.found);
     this.search.disabled = picture.searching;

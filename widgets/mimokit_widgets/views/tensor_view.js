@@ -2,7 +2,7 @@
 
 import { HeatMap } from "./heat_map.js";
 import { INFINITE, NOT_A_NUMBER, floatsOf, largest, thumbnails } from "./heat_colors.js";
-import { button, choices, element, setText } from "mimokit/dom.js";
+import { button, choices, dotOf, element, setText } from "mimokit/dom.js";
 
 const [ROWS, COLUMNS] = [48, 96];
 
@@ -104,12 +104,7 @@ function hint(part) {
 }
 
 function oddKeys() {
-  const dot = (color) => {
-    const node = element("i", { class: "dot" });
-    node.style.background = color;
-    return node;
-  };
-  return element("span", {}, dot(NOT_A_NUMBER), "NaN ", dot(INFINITE), "Inf");
+  return element("span", {}, dotOf(NOT_A_NUMBER), "NaN ", dotOf(INFINITE), "Inf");
 }
 
 /** A row of images with the numbers of their samples. */

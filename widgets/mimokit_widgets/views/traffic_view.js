@@ -2,7 +2,7 @@
 
 import { choices, element, freshId, setAttribute, setText } from "mimokit/dom.js";
 import { Redraw } from "mimokit/redraw.js";
-import { FONT, inkOn, mix, prepared, themeOf } from "mimokit/theme.js";
+import { FONT, inkOn, prepared, ramp, themeOf } from "mimokit/theme.js";
 import { Tip } from "mimokit/tip.js";
 
 const HEAT_ON_LIGHT = ["#C5DEEE", "#A9CFE5", "#4A98C5", "#0B5A8A", "#052C49"];
@@ -83,9 +83,6 @@ export class TrafficView {
         known ? ` ${known.total}` : "");
       label.title = known?.explained ?? "everything together";
     });
-    for (const input of this.kinds.querySelectorAll("input")) {
-      input.checked = input.value === kind;
-    }
     this.kinds.hidden = !kinds.length;
     const explained = kinds.find((each) => each.name === kind)?.explained;
     setText(this.note, this.traffic.note ?? `${explained ? `${explained}. ` : ""}Bytes per step; collectives are counted as ` +
@@ -96,9 +93,7 @@ export class TrafficView {
     const heat = this.theme.dark ? HEAT_ON_DARK : HEAT_ON_LIGHT;
     const decades = Math.log10(this.traffic.largest / this.least);
     const below = Math.log10(this.traffic.largest / bytes);
-    const share = decades ? Math.max(0, 1 - below / decades) : 1;
-    const place = Math.min(0.9999, share) * (heat.length - 1);
-    return mix(heat[Math.floor(place)], heat[Math.floor(place) + 1], place % 1);
+    return ramp(heat, decades ? 1 - below / decades : 1);
   }
 
   draw() {
