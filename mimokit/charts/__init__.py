@@ -17,19 +17,17 @@ if TYPE_CHECKING:
     from mimokit.charts._memory import memory_bars as memory_bars
     from mimokit.charts._memory import rank_memory as rank_memory
     from mimokit.charts._mode_map import mode_map as mode_map
-    from mimokit.charts._phases import phases as phases
-    from mimokit.charts._phases import step_parts as step_parts
     from mimokit.charts._proof import proof as proof
     from mimokit.charts._report import report as report
     from mimokit.charts._sample_mix import sample_histograms as sample_histograms
     from mimokit.charts._seams import seams as seams
+    from mimokit.charts._step_parts import step_parts as step_parts
     from mimokit.charts._tensor_difference import tensor_difference as tensor_difference
     from mimokit.charts._waterfall import waterfall as waterfall
     from mimokit.charts._weight_map import weight_map as weight_map
     from mimokit.extras.strategies.fit_charts import drift as drift
     from mimokit.extras.strategies.fit_charts import step_bytes as step_bytes
     from mimokit.extras.strategies.fit_charts import validation_losses as validation_losses
-    from mimokit.extras.strategies.node_timeline import node_timeline as node_timeline
 else:
     _load, __dir__, __all__ = lazy_names(__name__, __file__)
 

@@ -16,24 +16,14 @@ _ORDER = (
 """The columns of parts, in the order of stacking."""
 
 
-def phase_colors(modules: Sequence[str]) -> dict[str, str]:
-    """Return the colour of every phase in stacking order; keys as `phase_key` makes them."""
-    return {**_palette.pass_colors(modules), **_palette.PHASE_COLORS}
-
-
-def phase_key(module: str, phase: str) -> str:
-    """Return what a phase is called in a legend."""
-    return f"{module} {phase}".strip()
-
-
 def part_colors(parts: pd.DataFrame, modules: Sequence[str] = ()) -> dict[str, str]:
     """Return part -> colour, in the order of stacking."""
     known = parts[["part", "module", "column"]].drop_duplicates()
     known = known.sort_values("column", key=lambda column: column.map(_ORDER.index), kind="stable")
     of_modules = known["column"].isin([phase.column for phase in MODULE_PHASES])
-    colors = phase_colors([*modules, *known.loc[of_modules, "module"]])
-    colors[CommunicationPart.WAITING] = _palette.WAITING
+    passes = _palette.pass_colors([*modules, *known.loc[of_modules, "module"]])
+    colors = {**passes, **_palette.PHASE_COLORS, CommunicationPart.WAITING: _palette.WAITING}
     return {
-        row["part"]: colors[phase_key(row["module"], row["column"].removesuffix("_time"))]
+        row["part"]: colors[f"{row['module']} {row['column'].removesuffix('_time')}".strip()]
         for row in records(known)
     }

@@ -20,7 +20,7 @@ from mimokit.workload import named_mix
 charts.sample_histograms(named_mix("videos"))
 """,
     "charts.loss(samples_to_steps(samples()))",
-    "charts.phases(samples_to_steps(samples()), 2)",
+    "charts.stragglers(samples_to_steps(samples()))",
 )
 
 

@@ -37,7 +37,6 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "loss after one step": lambda: charts.loss(STEPS[STEPS["iteration"] == 0]),
     "loss with evaluations": lambda: charts.loss(STEPS, EVALUATIONS),
     "proof": lambda: charts.proof(REPORT),
-    "phases": lambda: charts.phases(STEPS, 3),
     "waterfall": lambda: charts.waterfall(DIFFERENCE),
     "waterfall of other ranks": lambda: charts.waterfall(replace(DIFFERENCE, ranks=pd.DataFrame())),
     "seams": lambda: charts.seams(CULPRIT.rows()),
@@ -141,12 +140,6 @@ def test_weight_map_has_what_every_rank_holds() -> None:
         held = {(band["tensor"], band["ranks"]) for band in bands}
         assert ("lm_head.weight", "7") in held or family != "llama"
         assert ("model.norm.weight", "0–3") in held or family != "qwen2"
-
-
-def test_phases_of_a_rank_add_up_to_its_step_time() -> None:
-    rows = _values(charts.phases(STEPS).to_dict())
-    expected = STEPS[STEPS["rank"] == 2]["total_time"].mean() * 1000
-    assert sum(row["ms"] for row in rows if row["rank"] == 2) == pytest.approx(expected)
 
 
 def test_long_runs_stay_small() -> None:

@@ -57,7 +57,7 @@ def test_a_trace_with_a_plan_names_ends_and_without_one_says_why_not() -> None:
     assert "computes for" in alone._in_html()
     with pytest.raises(ValueError, match="Iteration 7 was not traced; traced are"):
         TimelineView(trace=_trace(), iteration=7)
-    with pytest.raises(ValueError, match="give a trace, a plan or a prediction"):
+    with pytest.raises(ValueError, match="give a trace, a plan, a prediction or nodes"):
         TimelineView()
 
 

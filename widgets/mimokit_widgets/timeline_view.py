@@ -1,5 +1,6 @@
 """`TimelineView`: what was measured, planned and predicted, on one timeline."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,8 @@ from mimokit.analysis import read_trace
 from mimokit.charts.timeline.groups import drawn_timeline
 from mimokit.charts.timeline.spans import spans_in_words
 from mimokit.planning.types import LayoutPlan
-from mimokit.prediction import PredictedTimeline
-from mimokit.tables import html_table
+from mimokit.prediction import PredictedTimeline, StrategyTimeline
+from mimokit.tables import Section
 from mimokit_widgets._widget import PersistentWidget, alive
 from mimokit_widgets.modules import joined_modules, joined_styles
 
@@ -46,6 +47,7 @@ class TimelineView(PersistentWidget):
         prediction: PredictedTimeline | None = None,
         iteration: int | None = None,
         inside: pd.DataFrame | None = None,
+        nodes: Mapping[str, StrategyTimeline] | None = None,
         **options: Any,
     ) -> None:
         """Show what is given.
@@ -56,22 +58,23 @@ class TimelineView(PersistentWidget):
             iteration: of the trace; None for the one of median duration.
             inside: of the steps of a trace, of `read_trace(..., inside=True)`; of the folder of a
                 run it is read.
+            nodes: of strategies, by name, of `mimokit.prediction.strategy_timeline`.
 
         Raises:
             ValueError: nothing is given, or the iteration was not traced.
             TraceFileError: the trace cannot be read.
         """
-        if trace is None and plan is None and prediction is None:
+        if trace is None and plan is None and prediction is None and not nodes:
             raise ValueError(
-                "TimelineView has nothing to draw; give a trace, a plan or a prediction."
+                "TimelineView has nothing to draw; give a trace, a plan, a prediction or nodes."
             )
         if isinstance(trace, str | Path):
             inside = read_trace(trace, inside=True)
             trace = read_trace(trace)
-        groups, drawn = drawn_timeline(trace, plan, prediction, iteration, inside)
+        groups, drawn = drawn_timeline(trace, plan, prediction, iteration, inside, nodes)
         self.groups = tuple(groups)
         super().__init__(_timeline=drawn, **options)
 
     def _in_html(self) -> str:
-        rows = spans_in_words(self.groups, self._timeline["unit"])
-        return alive(ENTRY, self, {}, html_table(("of", "lane", "work"), rows))
+        rows = list(spans_in_words(self.groups, self._timeline["unit"]))
+        return alive(ENTRY, self, {}, Section("", ("of", "lane", "work"), rows).to_html())

@@ -1,14 +1,15 @@
-"""Which lanes a timeline has: of a trace, of a plan, of a prediction."""
+"""Which lanes a timeline has: of a trace, of a plan, of a prediction, of nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mimokit.analysis import planned_steps, simulate_as_measured, traced_iteration
 from mimokit.charts.timeline.spans import (
     UNITS,
     TimelineGroup,
+    of_nodes,
     of_plan,
     of_prediction,
     of_trace,
@@ -19,7 +20,7 @@ from mimokit.planning.types import LayoutPlan
 if TYPE_CHECKING:
     import pandas as pd
 
-    from mimokit.prediction import PredictedTimeline
+    from mimokit.prediction import PredictedTimeline, StrategyTimeline
 
 WITHOUT_PLAN = "Without a plan transfers do not say their bytes and ends; give plan=."
 
@@ -30,6 +31,7 @@ def drawn_timeline(
     prediction: PredictedTimeline | None = None,
     iteration: int | None = None,
     inside: pd.DataFrame | None = None,
+    nodes: Mapping[str, StrategyTimeline] | None = None,
 ) -> tuple[list[TimelineGroup], dict[str, Any]]:
     """Return what is drawn of a run, and the same as plain data for the browser.
 
@@ -49,7 +51,8 @@ def drawn_timeline(
         groups.append(of_plan(plan))
     if prediction is not None:
         groups.append(of_prediction(prediction))
-    unit = UNITS if trace is None and prediction is None else "s"
+    groups += [of_nodes(name, timeline) for name, timeline in (nodes or {}).items()]
+    unit = UNITS if trace is None and prediction is None and not nodes else "s"
     sentence = WITHOUT_PLAN if trace is not None and plan is None else ""
     return groups, timeline_view(groups, _modules(steps, plan, groups), unit, sentence)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from mimokit.charts._palette import PHASE_COLORS, STEP_COLORS, pass_colors
+from mimokit.charts._palette import PHASE_COLORS, STEP_COLORS, WAITING, pass_colors
 from mimokit.planning.pipeline import PipelinePlan
 from mimokit.planning.stepper import Tick, clock_of, planned_crossings
 from mimokit.planning.stepper.clock import PlannedStep
@@ -19,12 +19,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from mimokit.planning.schedule import Timeline
-    from mimokit.prediction import PredictedTimeline
+    from mimokit.prediction import PredictedTimeline, StrategyTimeline
 
 UNITS = "units of the plan's clock: a forward takes 1, a backward 2"
 PERFETTO = "https://ui.perfetto.dev"
 RECOMPUTED = "recompute"
 """What a rank computes again inside a step; the others there are communication."""
+COMPUTING = "computing"
+NODES = {"compute": COMPUTING, StepKind.EXCHANGE: "exchanging", "wait": "waiting for others"}
+"""What a node does -> what its colour stands for."""
+NODE_COLORS = STEP_COLORS["matrix"], PHASE_COLORS[Phase.COMMUNICATION], WAITING
 MOST_ENDS = 4
 """Transfers of a step that are named; of more, how many there are."""
 
@@ -124,6 +128,19 @@ def of_prediction(timeline: PredictedTimeline) -> TimelineGroup:
         key = f"{block.module} {block.kind}" if block.kind in COMPUTATIONS else block.kind
         spans.append(TimelineSpan(block.lane, key, block.start, block.stop, words))
     return TimelineGroup("predicted", timeline.lanes, tuple(spans))
+
+
+def of_nodes(name: str, timeline: StrategyTimeline) -> TimelineGroup:
+    """Return what the nodes of a strategy do, and for how much of the time they compute."""
+    whole = timeline.nodes * timeline.wall_seconds
+    share = sum(timeline.seconds("compute")) / whole if whole else 1.0
+    spans = []
+    for block in timeline.blocks:
+        key = NODES[block.activity]
+        words = f"{key}, {block.step} steps completed"
+        spans.append(TimelineSpan(block.node, key, block.start, block.stop, words))
+    lanes = tuple(f"node {node}" for node in range(timeline.nodes))
+    return TimelineGroup(f"{name}: computes for {share:.0%} of the time", lanes, tuple(spans))
 
 
 def of_plan(plan: LayoutPlan) -> TimelineGroup:
@@ -254,6 +271,7 @@ def timeline_view(
         **PHASE_COLORS,
         "bridge": STEP_COLORS["bridge"],
         "update": STEP_COLORS["update"],
+        **dict(zip(NODES.values(), NODE_COLORS, strict=True)),
     }
     used = dict.fromkeys(span.key for group in groups for span in group.spans)
     keys = {key: number for number, key in enumerate(sorted(used, key=list(colors).index))}
@@ -284,7 +302,7 @@ def spans_in_words(groups: Iterable[TimelineGroup], unit: str) -> Iterator[tuple
         until = max((span.stop for span in group.spans), default=0.0)
         busy = [0.0] * len(group.lanes)
         for span in group.spans:
-            if span.key.endswith(COMPUTATIONS):
+            if span.key.endswith((*COMPUTATIONS, COMPUTING)):
                 busy[span.lane] += span.stop - span.start
         for name, spent in zip(group.lanes, busy, strict=True):
             share = spent / until if until else 0.0

@@ -9,6 +9,7 @@ from mimokit import charts
 from mimokit.analysis import FitFolder, bytes_of_fits, drift_of_fits, validation_of_fits
 from mimokit.charts import _renderer
 from mimokit.prediction import StrategyTimeline, strategy_timeline
+from mimokit_widgets import TimelineView
 from tests.charts.pictures import faults
 from tests.extras.strategies.fits.fake_fits import (
     COMPUTE_SECONDS,
@@ -42,8 +43,6 @@ MAKERS: dict[str, Callable[[Fits], Any]] = {
     ),
     "bytes": lambda fits: charts.step_bytes(bytes_of_fits(fits)),
     "drift": lambda fits: charts.drift(drift_of_fits(fits)),
-    "timeline": lambda fits: charts.node_timeline(timeline("DiLoCo")),
-    "timelines": lambda fits: charts.node_timeline({name: timeline(name) for name in RULES}),
 }
 
 
@@ -95,16 +94,15 @@ def test_bars_are_the_largest_of_their_steps(fits: Fits) -> None:
 
 def test_a_timeline_has_all_the_time_of_all_nodes() -> None:
     made = timeline("DiLoCo")
-    found = rows(charts.node_timeline(made))
-    assert {row["node"] for row in found} == {f"node {node}" for node in range(NODES)}
+    view = TimelineView(nodes={"DiLoCo": made, "SimpleReduce": timeline("SimpleReduce")})
+    drawn = view._timeline
+    assert drawn["unit"] == "s"
+    assert [lane["name"] for lane in drawn["lanes"]] == [f"node {n}" for n in range(NODES)] * 2
+    assert drawn["lanes"][0]["group"].startswith("DiLoCo: computes for ")
+    keys = [key["name"] for key in drawn["keys"]]
     for word, activity in (("computing", "compute"), ("exchanging", "exchange")):
-        shown = sum(row["stop"] - row["start"] for row in found if row["activity"] == word)
-        assert shown == pytest.approx(sum(made.seconds(activity)))  # type: ignore[arg-type]
-
-
-def test_long_timelines_are_cut_off() -> None:
-    chart = charts.node_timeline(timeline("SimpleReduce", 1000))
-    assert 3000 - NODES <= len(rows(chart)) <= 3000
-    assert "the first" in chart.to_dict()["title"]["subtitle"]
-    with pytest.raises(ValueError, match="needs at least one timeline"):
-        charts.node_timeline({})
+        spans = [span for span in drawn["spans"] if keys[span[1]] == word and span[0] < NODES]
+        shown = sum(stop - start for _, _, start, stop, _ in spans)
+        expected = sum(made.seconds(activity))  # type: ignore[arg-type]
+        assert shown == pytest.approx(expected, rel=1e-5)
+    assert "node 0" in view._in_html()

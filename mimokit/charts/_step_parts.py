@@ -1,58 +1,16 @@
-"""Where the time of a step goes: measured by rank and by run, and predicted by layout."""
+"""Where the time of a step goes, predicted by layout."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
-import pandas as pd
 
-from mimokit.analysis import module_names, phase_times
 from mimokit.charts import _axes, _palette
-from mimokit.charts._axes import MILLISECONDS, MOST_RANKS, inline, layered, need, records, titled
-from mimokit.charts._part_colors import phase_colors, phase_key
+from mimokit.charts._axes import MILLISECONDS, inline, layered, titled
 from mimokit.prediction import PART_WORDS, Prediction
 
 SECONDS_FROM = 2.0
 """Steps that take as long have an axis in seconds."""
-
-
-def phases(steps: pd.DataFrame, warmup_iterations: int = 0) -> alt.Chart:
-    """Return the mean time of a step as stacked bars, one per rank, in milliseconds.
-
-    The light shade of a module is its forward pass, the full colour its backward pass; grey is time
-    outside all phases. Of more than 64 ranks the 64 slowest are shown.
-    """
-    need(steps, "phases", "iteration", "total_time")
-    times = phase_times(steps, warmup_iterations)
-    slowest = times.groupby("rank")["seconds"].sum().nlargest(MOST_RANKS).index
-    colors = phase_colors(module_names(steps))
-    rows = [
-        {
-            **row,
-            "key": (key := phase_key(row["module"], row["phase"])),
-            "order": list(colors).index(key),
-            "ms": row["seconds"] * MILLISECONDS,
-        }
-        for row in records(times[times["rank"].isin(slowest)])
-    ]
-    bars = _axes.stacked(
-        rows,
-        _milliseconds().axis(tickCount=8),
-        _axes.ranks(),
-        _axes.parts("key", rows, colors, columns=5),
-        ["rank:O", "key:N", alt.Tooltip("sum(ms):Q", title="ms", format=".1f")],
-    )
-    return titled(
-        bars,
-        "Time per phase and module",
-        "mean of a step, rank by rank; light: forward, full: backward",
-        "Mean time of a step per rank, phase and module",
-        height=alt.Step(20),
-    )
-
-
-def _milliseconds() -> alt.X:
-    return alt.X("sum(ms):Q", title="milliseconds in a step")
 
 
 def step_parts(predictions: Prediction | Sequence[Prediction]) -> alt.LayerChart:
@@ -77,7 +35,7 @@ def step_parts(predictions: Prediction | Sequence[Prediction]) -> alt.LayerChart
     rows = [row for prediction in shown for row in _parts(prediction)]
     colors = {PART_WORDS[part]: hue for part, hue in _palette.STEP_COLORS.items()}
     expression = f"datum.value / {MILLISECONDS:g}" if unit == "s" else "datum.value"
-    time = _milliseconds().title(f"{unit} in a step")
+    time = alt.X("sum(ms):Q", title=f"{unit} in a step")
     bars = _axes.stacked(
         rows,
         time.axis(alt.Axis(labelExpr=f"format({expression}, ',~g')")),
