@@ -200,9 +200,7 @@ def predict(
             further["over_samples"] = over.to_json()
         typer.echo(json.dumps({**known.to_json(), **further}))
         return
-    from mimokit.cli.prediction_text import prediction_to_rich
-
-    console().print(prediction_to_rich(known))
+    console().print(known)
     if over is not None:
         console().print(over.section())
     if explain:

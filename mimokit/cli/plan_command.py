@@ -76,9 +76,21 @@ def plan(
     if output is not None and not isinstance(planned, str):
         write_text(planned.to_yaml(), output)
     if not as_json:
-        from mimokit.cli.prediction_text import predicted_line
+        console().print(_predicted(planned, world_size), markup=False, highlight=False)
 
-        console().print(predicted_line(planned, world_size), markup=False, highlight=False)
+
+def _predicted(source: "str | ExperimentConfig", world_size: int | None) -> str:
+    from mimokit.config.errors import ConfigError
+    from mimokit.prediction.prediction import predict_task
+    from mimokit.prediction.task import task_of
+    from mimokit.prediction.verdict import verdict_of, verdict_sentence
+
+    try:
+        task = task_of(source, world_size=world_size)
+        verdict = verdict_of(predict_task(task))
+    except ConfigError as error:
+        return f"Nothing is predicted: {error}"
+    return f"Predicted on {task.system.hardware.name}: {verdict_sentence(verdict)}."
 
 
 def _is_model(source: str) -> bool:

@@ -11,7 +11,9 @@ from mimokit.config.runtime import PRECISION_OF_RUNS, RUNNABLE_PRECISIONS, TF32
 from mimokit.prediction.explanation import StepExplanation
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.memory import MemoryLine
-from mimokit.units import GIB, seconds_text
+from mimokit.prediction.step_time.breakdown import PART_WORDS
+from mimokit.tables import Report, Section
+from mimokit.units import GIB, counted, seconds_text
 
 SURE = 0.98
 """Probability from which on a prediction says nothing of it."""
@@ -28,8 +30,10 @@ _NOT_WRITTEN = ("lines", "work")
 
 
 @dataclass(frozen=True)
-class Prediction:
+class Prediction(Report):
     """Predicted step time, memory and price of a layout.
+
+    A notebook and `rich.print` show it as tables; `print` shows its totals.
 
     Attributes:
         low: lower end of the band that holds four of five measured steps.
@@ -96,6 +100,28 @@ class Prediction:
         if self.dollars_per_million_tokens is not None:
             text += f"\n{self.dollars_per_million_tokens:.3g} dollars per million tokens"
         return "\n".join((text, *self.supposed))
+
+    def sections(self) -> tuple[Section, ...]:
+        """Return what layouts are compared by, the parts of the step and the memory."""
+        from mimokit.prediction.verdict import verdict_lines, verdict_of
+
+        lines = verdict_lines(verdict_of(self))
+        totals = [[line.value for line in lines], [line.note for line in lines]]
+        labels = [line.label for line in lines]
+        heading = f"{counted(self.layout.gpus, 'GPU')}, {self.layout}"
+        parts = sorted(self.parts.items(), key=lambda part: -part[1])
+        step = [
+            (PART_WORDS.get(name, name), f"{seconds:.4f}", f"{seconds / self.seconds:.1%}")
+            for name, seconds in parts
+            if seconds > 0
+        ]
+        memory = [(row["module"], row["part"], f"{row['gib']:.2f}") for row in self.memory_rows()]
+        fullest = "Memory of the fullest rank of each module"
+        return (
+            Section(heading, labels, totals, str(self).splitlines()[1:]),
+            Section("Step time", ("part", "seconds", "share"), step),
+            Section(fullest, ("module", "part", "GiB"), memory),
+        )
 
     def conditions(self) -> str:
         """Return what is predicted besides the sizes, and how `mimokit run` differs from it."""

@@ -9,7 +9,6 @@ from rich.console import Console
 
 from mimokit.architecture import load_model
 from mimokit.architecture.parallel_sizes import ParallelSizes
-from mimokit.cli.prediction_text import prediction_to_rich
 from mimokit.config import ExperimentConfig
 from mimokit.config.errors import ConfigError
 from mimokit.config.recipe import Dispatcher, Graphs, RecipeConfig
@@ -120,7 +119,7 @@ def test_every_reader_is_told_what_was_never_fitted(
     assert sentence in unlike.supposed
     assert sentence in str(unlike).splitlines()
     printed = io.StringIO()
-    Console(file=printed, width=300).print(prediction_to_rich(unlike))
+    Console(file=printed, width=300).print(unlike)
     assert sentence in printed.getvalue()
     seconds, *others = verdict_lines(verdict_of(unlike))
     assert sentence in seconds.why
