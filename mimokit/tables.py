@@ -21,6 +21,7 @@ _ALIGNED = f"{_UNWRAPPED};font-family:monospace"
 _INDENTED = ";padding-left:.5em"
 _SAID = "margin:.3em 0;opacity:.75;max-width:70em"
 _TABLE = "border-collapse:collapse;color:inherit;font-size:inherit;margin:0"
+_HEADING = "margin:.9em 0 .2em;opacity:.75"
 _ROW = '<tr style="background:transparent">'  # notebooks give every second row a background
 
 
@@ -51,34 +52,54 @@ class Section:
         yield from map(Text, self.sentences)
 
     def _table(self) -> Table:
+        from rich import box
+        from rich.table import Table
         from rich.text import Text
 
-        table = rich_table(self.heading, self.columns)
+        table = Table(
+            title=Text(self.heading, style="table.title"),
+            title_justify="left",
+            box=box.SIMPLE_HEAD,
+            show_edge=False,
+            pad_edge=False,
+        )
         for place, name in enumerate(self.columns):
+            # Names that are cut look alike.
+            table.add_column(Text(name), overflow="ellipsis" if name in self.aligned else "fold")
             if name in self.unwrapped:  # its heading may wrap
                 longest = max((len(row[place]) for row in self.rows), default=0)
                 table.columns[place].min_width = longest
-            if name in self.aligned:
-                table.columns[place].overflow = "ellipsis"
         for row, colors in zip_longest(self.rows, self.colors, fillvalue=()):
             cells = zip_longest(row, colors, fillvalue="")
             table.add_row(*(Text(text, style=color) for text, color in cells))
         return table
 
     def to_html(self) -> str:
-        """Return the table and the sentences for a notebook."""
-        table = f'<div style="font-weight:600">{escape(self.heading)}</div>'
-        if self.columns:
-            table = html_table(
-                self.columns,
-                self.rows,
-                heading=self.heading,
-                colors=self.colors,
-                unwrapped=self.unwrapped,
-                aligned=self.aligned,
-            )
+        """Return the table and the sentences for a notebook, in the colours of their page."""
+        head = f'<div style="font-weight:600">{escape(self.heading)}</div>'
         said = "".join(f'<p style="{_SAID}">{escape(each)}</p>' for each in self.sentences)
-        return table + said
+        return (self._html_table() if self.columns else head) + said
+
+    def _html_table(self) -> str:
+        cell = _CELL + _INDENTED * bool(self.colors)
+        styles = [
+            f"{cell}{_ALIGNED * (name in self.aligned)}{_UNWRAPPED * (name in self.unwrapped)}"
+            for name in self.columns
+        ]
+        head = "".join(
+            f'<th scope="col" style="{style};font:inherit;font-weight:600">{escape(name)}</th>'
+            for name, style in zip(self.columns, styles, strict=True)
+        )
+        body = ""
+        for row, hues in zip_longest(self.rows, self.colors, fillvalue=()):
+            cells = zip_longest(row, styles, hues, fillvalue="")
+            line = "".join(_html_cell(text, style, hue) for text, style, hue in cells)
+            body += f"{_ROW}{line}</tr>"
+        above = f'<div style="{_HEADING}">{escape(self.heading)}</div>' if self.heading else ""
+        return (
+            f'{above}<table style="{_TABLE}">'
+            f"<thead>{_ROW}{head}</tr></thead><tbody>{body}</tbody></table>"
+        )
 
 
 class Report:
@@ -130,65 +151,6 @@ def plain_text(shown: Any) -> str:
     target = io.StringIO()
     Console(file=target, width=120, color_system=None).print(shown)
     return target.getvalue().rstrip("\n")
-
-
-def rich_table(heading: str, columns: Sequence[str], rows: Iterable[Sequence[str]] = ()) -> Table:
-    """Return a table with a title and a line under its headings; all of it is plain text.
-
-    Args:
-        rows: texts per column; none where the caller adds its own.
-    """
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(
-        title=Text(heading, style="table.title"),
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-    )
-    for name in columns:
-        table.add_column(Text(name), overflow="fold")  # names that are cut look alike
-    for row in rows:
-        table.add_row(*map(Text, row))
-    return table
-
-
-def html_heading(text: str) -> str:
-    """Return the line above a table."""
-    return f'<div style="margin:.9em 0 .2em;opacity:.75">{escape(text)}</div>'
-
-
-def html_table(
-    columns: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    *,
-    heading: str = "",
-    colors: Sequence[Sequence[str]] = (),
-    unwrapped: Collection[str] = (),
-    aligned: Collection[str] = (),
-) -> str:
-    """Return a table in HTML with the colours of the page it is on. Texts are escaped."""
-    cell = _CELL + _INDENTED * bool(colors)
-    styles = [
-        f"{cell}{_ALIGNED * (name in aligned)}{_UNWRAPPED * (name in unwrapped)}"
-        for name in columns
-    ]
-    head = "".join(
-        f'<th scope="col" style="{style};font:inherit;font-weight:600">{escape(name)}</th>'
-        for name, style in zip(columns, styles, strict=True)
-    )
-    body = ""
-    for row, hues in zip_longest(rows, colors, fillvalue=()):
-        cells = zip_longest(row, styles, hues, fillvalue="")
-        line = "".join(_html_cell(text, style, hue) for text, style, hue in cells)
-        body += f"{_ROW}{line}</tr>"
-    return (
-        f'{html_heading(heading) if heading else ""}<table style="{_TABLE}">'
-        f"<thead>{_ROW}{head}</tr></thead><tbody>{body}</tbody></table>"
-    )
 
 
 def _html_cell(text: str, style: str, color: str) -> str:

@@ -7,7 +7,7 @@ import sys
 import pytest
 from rich.console import Console
 
-from mimokit.tables import html_table, rich_table
+from mimokit.tables import Section
 from mimokit.units import (
     bits_per_second,
     counted,
@@ -47,7 +47,7 @@ def test_words_as_a_list(words: list[str], text: str) -> None:
 
 
 def test_a_html_table_escapes_texts() -> None:
-    table = html_table(COLUMNS, ROWS, heading="<H>", unwrapped=("name",))
+    table = Section("<H>", COLUMNS, ROWS, unwrapped=("name",)).to_html()
     assert "a &lt;b&gt;" in table
     assert "c &amp; d" in table
     assert "&lt;H&gt;" in table
@@ -57,7 +57,7 @@ def test_a_html_table_escapes_texts() -> None:
 
 def test_a_rich_table_shows_texts_as_they_stand() -> None:
     console = Console(width=60, record=True, file=io.StringIO())
-    console.print(rich_table("Title", COLUMNS, ROWS))
+    console.print(Section("Title", COLUMNS, ROWS))
     text = console.export_text()
     for row in ROWS:
         assert all(cell in text for cell in row)

@@ -31,7 +31,7 @@ from mimokit.charts._heat_maps import expert_load, stragglers
 from mimokit.charts._memory import rank_memory
 from mimokit.charts.runs_view.page import runs_view
 from mimokit.samples import experts_of, over_ranks
-from mimokit.tables import html_table
+from mimokit.tables import Section
 from mimokit.units import counted, listed
 
 if TYPE_CHECKING:
@@ -152,8 +152,8 @@ def _in_short(runs: Runs, comparison: Comparison | str) -> Iterator[str]:
 
 def _compared(runs: Runs, comparison: Comparison) -> list[str]:
     heading = f"{comparison.metric}: medians with {comparison.confidence:.0%} intervals"
-    table_of_medians = html_table(HEADINGS, comparison.rows(), heading=heading)
-    parts = [f'<div class="wide">{table_of_medians}</div>']
+    medians = Section(heading, HEADINGS, comparison.rows())
+    parts = [f'<div class="wide">{medians.to_html()}</div>']
     table = scaling_table(runs, comparison)
     if table["world_size"].nunique() > 1 and str(over_ranks(comparison.metric)) == "min":
         parts.append(_figure(scaling(table, comparison.metric)))

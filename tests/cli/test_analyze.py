@@ -15,7 +15,7 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from mimokit.cli.main import app
-from mimokit.tables import Report, Section, rich_table
+from mimokit.tables import Report, Section
 from tests import seams
 from tests.analysis.planted_runs import Planted, write_run
 
@@ -57,7 +57,7 @@ def test_names_that_begin_alike_are_whole_on_a_narrow_terminal() -> None:
     names = [f"colocated_images_dp8_language_tp2_micro_{number}" for number in range(3)]
     shown = io.StringIO()
     figures = ("completed", "colocated: images DP8 · language_module TP4 DP2", "8", "20", "3.20 s")
-    table = rich_table("3 runs", ("run", *"abcde"), [(name, *figures) for name in names])
+    table = Section("3 runs", ("run", *"abcde"), [(name, *figures) for name in names])
     Console(file=shown, width=80).print(table)
     first = "".join(line[: line.index("  ")] for line in shown.getvalue().splitlines()[3:])
     assert all(name in first for name in names), shown.getvalue()

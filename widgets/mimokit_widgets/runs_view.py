@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from typing import TYPE_CHECKING, Any, Protocol
 
 import traitlets
@@ -15,7 +14,7 @@ from mimokit.charts.runs_view.content import MOST_SHOWN, runs_content
 from mimokit.charts.runs_view.details import run_details, run_figures
 from mimokit.charts.runs_view.difference import run_difference
 from mimokit.charts.runs_view.page import runs_styles, saved_runs, view_state
-from mimokit.tables import html_table
+from mimokit.tables import Section
 from mimokit_widgets._widget import PersistentWidget
 from mimokit_widgets.modules import joined_modules
 
@@ -168,8 +167,8 @@ class RunsView(PersistentWidget):
         content = self._content.thinned()
         kept = {name: getattr(self, name) for name in view_state(content) if name in self.traits()}
         kept |= {"_about": content.about, "_curves": content.curves}
-        names = [(escape(name),) for name in self.shown]
-        return saved_runs(kept, still=html_table((content.about["heading"],), names))
+        names = Section("", (content.about["heading"],), [(name,) for name in self.shown])
+        return saved_runs(kept, still=names.to_html())
 
 
 def _loaded(source: Runs | Paths | WithFolder) -> Runs:

@@ -18,7 +18,7 @@ from mimokit.planning.schedule import (
     zero_bubble,
 )
 from mimokit.step_kinds import COMPUTATIONS
-from mimokit.tables import html_table
+from mimokit.tables import Section
 from mimokit_widgets._widget import PersistentWidget, alive
 from mimokit_widgets.modules import joined_modules, joined_styles
 from mimokit_widgets.timeline_view import STYLES
@@ -145,4 +145,4 @@ class ScheduleView(PersistentWidget):
 
     def _in_html(self) -> str:
         rows = [(each["name"], each["said"]) for each in self._schedules]
-        return alive(ENTRY, self, {}, html_table(("schedule", "of the step"), rows))
+        return alive(ENTRY, self, {}, Section("", ("schedule", "of the step"), rows).to_html())

@@ -13,7 +13,7 @@ from mimokit.experiment.sweeps.experiments import Experiment
 from mimokit.experiment.sweeps.records import NOT_DONE, ExperimentRecord, ExperimentStatus
 from mimokit.progress import bars
 from mimokit.samples import EvaluationSample, Sample, StepSample
-from mimokit.tables import rich_table
+from mimokit.tables import Section
 from mimokit.units import counted, seconds_text
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _say_end(result: SweepResult, console: Console) -> None:
     failed = [record for record in result.experiments if record.status in NOT_DONE]
     if failed:
         rows = [(record.name, str(record.status), record.message) for record in failed]
-        console.print(rich_table("Not completed", ("experiment", "", "why"), rows))
+        console.print(Section("Not completed", ("experiment", "", "why"), rows))
     for record in result.experiments:
         if record.status is not ExperimentStatus.SKIPPED:
             for sentence in health_sentences(record.name, record.directory):

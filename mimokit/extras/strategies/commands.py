@@ -11,9 +11,8 @@ from mimokit.cli.shared import Json, console, named_as_typed, rejected
 from mimokit.experiment.refusals import refusals
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from mimokit.extras.strategies.network import StrategyPrediction
+    from mimokit.tables import Section
 
 Steps = Annotated[int | None, typer.Option(help="By default that of the strategy.")]
 
@@ -97,8 +96,8 @@ def _check(option: str, value: float, right: bool, sentence: str) -> None:
         raise rejected(f"--{option} is {value}; {sentence}.", option, value)
 
 
-def _table(prediction: StrategyPrediction, target: float) -> Table:
-    from mimokit.tables import rich_table
+def _table(prediction: StrategyPrediction, target: float) -> Section:
+    from mimokit.tables import Section
     from mimokit.units import bytes_text, counted, seconds_text
 
     nodes = counted(prediction.nodes, "node")
@@ -118,4 +117,4 @@ def _table(prediction: StrategyPrediction, target: float) -> Table:
         (counted(prediction.steps, "step"), seconds_text(prediction.wall_seconds)),
         (f"smallest H for {target:.0%} utilisation", none),
     ]
-    return rich_table(f"{prediction.name} on {nodes}", ("what", "how much"), rows)
+    return Section(f"{prediction.name} on {nodes}", ("what", "how much"), rows)
