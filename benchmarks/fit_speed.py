@@ -76,8 +76,9 @@ def node_seconds(strategy: Strategy, width: int) -> float:
         times.extend(one.seconds for one in records_of(message) if isinstance(one, NodeStep))
 
     torch.manual_seed(0)
-    job = FitJob(Network(width), strategy, digits(), digits(64), Path(), max_steps=LONG,
-                 batch_size=BATCH, minibatch_size=BATCH, val_interval=10**9)  # fmt: skip
+    job = FitJob(model=Network(width), strategy=strategy, train=digits(), validation=digits(64),
+                 checkpoints=Path(), max_steps=LONG, batch_size=BATCH, minibatch_size=BATCH,
+                 val_interval=10**9)  # fmt: skip
     fit_node(job, emit, lambda: False)
     return sum(times)
 

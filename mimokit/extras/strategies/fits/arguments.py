@@ -11,10 +11,9 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn.parameter import UninitializedParameter
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any
-from mimokit.extras.strategies.fits.job import is_dataset, is_streamed
 from mimokit.extras.strategies.network import Network
 from mimokit.extras.strategies.nodes.optim import OptimSpec, build_scheduler
 from mimokit.extras.strategies.nodes.strategy import Strategy
@@ -247,6 +246,17 @@ def check_fit_data(train: Any, validation: Any, val_size: int) -> None:
         if source is validation and name == "val_dataset" and len(source) < val_size:
             wrong = f"is {val_size}, but val_dataset has {counted(len(source), 'sample')}"
             raise _rejected("val_size", val_size, wrong, f"it must be at most {len(source)}")
+
+
+def is_dataset(source: Any) -> bool:
+    """Return whether a source is a dataset; else it is a factory, if it can be called."""
+    kinds = (Dataset, IterableDataset)
+    return isinstance(source, kinds) or hasattr(source, "__getitem__")
+
+
+def is_streamed(dataset: Any) -> bool:
+    """Return whether a dataset has no places, only an order."""
+    return isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__")
 
 
 def _shown(value: object) -> str:

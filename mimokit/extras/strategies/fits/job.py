@@ -9,8 +9,9 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset
+from torch.utils.data import DataLoader, DistributedSampler
 
+from mimokit.extras.strategies.fits.arguments import FitArguments, is_dataset, is_streamed
 from mimokit.extras.strategies.nodes.communicate import Pace
 from mimokit.extras.strategies.nodes.strategy import Strategy
 from mimokit.units import counted
@@ -26,9 +27,9 @@ class FitError(RuntimeError):
     """A fit cannot begin or go on; the message is one sentence that names the node."""
 
 
-@dataclass(frozen=True)
-class FitJob:
-    """A fit; the fields that are not explained here are arguments of `Trainer.fit`.
+@dataclass(frozen=True, kw_only=True)
+class FitJob(FitArguments):
+    """A fit, as its nodes get it: what `Trainer.fit` was given, and what follows.
 
     Attributes:
         train: a dataset that nodes share out, or a factory of each node's; so is `validation`.
@@ -41,34 +42,9 @@ class FitJob:
     train: Source
     validation: Source
     checkpoints: Path
-    num_epochs: int = 1
-    max_steps: int | None = None
-    batch_size: int = 16
-    minibatch_size: int | None = None
-    device: str | None = None
-    devices: Sequence[int] | None = None
-    shuffle: bool = True
-    val_size: int = 64
-    val_interval: int = 100
-    autocast: bool = False
-    checkpoint_interval: int | None = None
-    correlation_interval: int | None = None
     dataloader_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    seed: int = 42
-    resume: bool = False
     pace: Pace | None = None
     speeds: tuple[float, ...] = ()
-
-
-def is_dataset(source: Source) -> bool:
-    """Return whether a source is a dataset; else it is a factory, if it can be called."""
-    kinds = (Dataset, IterableDataset)
-    return isinstance(source, kinds) or hasattr(source, "__getitem__")
-
-
-def is_streamed(dataset: Any) -> bool:
-    """Return whether a dataset has no places, only an order."""
-    return isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__")
 
 
 Micro: TypeAlias = tuple[Any, int]

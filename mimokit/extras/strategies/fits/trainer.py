@@ -158,12 +158,8 @@ class Trainer:
         minibatch_size = arguments.minibatch_size
         if minibatch_size is None and not arguments.force_minibatch_recalculate:
             minibatch_size = self._minibatch_sizes.get((nodes, arguments.batch_size))
-        shared = {argument.name for argument in fields(FitJob)} & {
-            argument.name for argument in fields(FitArguments)
-        }
-        values = {key: getattr(arguments, key) for key in shared}
         return FitJob(
-            **values
+            **vars(arguments)
             | {
                 "model": self.model,
                 "strategy": strategy,
