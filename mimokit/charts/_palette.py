@@ -78,10 +78,8 @@ HEAT = ("#EDF4F9", "#A9CFE5", "#4A98C5", "#0B5A8A", "#052C49")
 """From little to much; even in lightness, so it also prints in grey."""
 
 
-def module_colors(modules: Iterable[str]) -> dict[str, str]:
-    """Return the colour of each module; it follows from the name."""
-    return module_hues(modules)
-
+module_colors = module_hues
+"""Module -> its colour, which follows from its name."""
 
 SHARED = "#9AA5B1"
 """What several ranks of a group hold alike."""

@@ -14,7 +14,7 @@ from IPython.display import DisplayHandle, display
 from mimokit.charts._palette import ACCENT, LINE, module_colors
 from mimokit.samples import Sample, module_column
 from mimokit.units import counted
-from mimokit_widgets._widget import EndOfCell, defer_shell_choice
+from mimokit_widgets._widget import EndOfCell, defer_shell_choice, state_of
 from mimokit_widgets.live.header import colored_phases, layout_in_words, predicted_for
 from mimokit_widgets.live.rows import RowHeader, RowQueue, phase_columns
 from mimokit_widgets.live.saved import STYLES, final_picture, remembered
@@ -36,22 +36,6 @@ SECONDS_TO_REMEMBER = (2.0, 10.0, 30.0)
 SECONDS_BETWEEN_MEMORIES = 60.0
 """JupyterLab saves a notebook every 120 s."""
 FIRST_SNAPSHOT = 64
-STATE = (
-    "status",
-    "sentence",
-    "health",
-    "restarts",
-    "total_iterations",
-    "warmup_iterations",
-    "marks",
-    "_zoomed",
-    "_layout_in_words",
-    "_header",
-    "_phases",
-    "_modules",
-    "_colors",
-    "_planned",
-)
 NOTHING = {"text/html": "", "text/plain": ""}
 
 
@@ -238,11 +222,7 @@ class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
     def _memory(self) -> dict[str, Any]:
         done = 1 + self._rows.kept.last
         sentence = f"Training: {done} of {self.total_iterations} iterations when this was saved."
-        return {"text/html": remembered(self._state(), sentence), "text/plain": sentence}
-
-    def _state(self) -> dict[str, Any]:
-        known = {name: getattr(self, name) for name in STATE}
-        return {**known, "_history": self._rows.history()}
+        return {"text/html": remembered(state_of(self), sentence), "text/plain": sentence}
 
     def _on_message(self, _: Any, content: Mapping[str, Any], __: Any) -> None:
         asked = content.get("type")
@@ -280,7 +260,7 @@ class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
     def _draw(self) -> dict[str, Any]:
         title = f"Training {self.status}"
         try:
-            return final_picture(self._rows.samples(), self._state(), title)
+            return final_picture(self._rows.samples(), state_of(self), title)
         except Exception as error:  # what the run gave is worth more than its picture
             words = f"{title}. {self.sentence} Its charts could not be drawn: {error}"
             return {"text/plain": words}

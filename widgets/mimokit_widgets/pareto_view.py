@@ -27,8 +27,6 @@ class ParetoView(PersistentWidget):
         planner = LayoutPlanner()
         ParetoView(result, planner)
 
-    `charts.pareto` is the same front as a picture that needs no kernel.
-
     Attributes:
         result: what was found.
         planner: what layouts are loaded into, or None.

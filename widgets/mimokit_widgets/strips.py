@@ -5,7 +5,7 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,22 +16,16 @@ PIXELS = 6
 """Screen pixels of one pixel of a scan."""
 
 
-class Images(Protocol):
-    """Grey images [count, height, width], 0 to 1; a torch tensor or a numpy array."""
-
-    def tolist(self) -> list[list[list[float]]]:
-        """Return nested lists."""
-
-
 @dataclass(frozen=True)
 class Strip:
     """A sample.
 
     Attributes:
+        images: grey, [count, height, width], 0 to 1.
         read: what the model answered; None: it was not asked.
     """
 
-    images: list[list[list[float]]]
+    images: NDArray[np.floating[Any]]
     question: str
     answer: str
     read: str | None = None
@@ -93,9 +87,9 @@ def show_strips(
         return " ".join(vocabulary[token] for token in tokens)
 
     def strip(sample: Mapping[str, Any], answer: Sequence[int] | None = None) -> Strip:
-        images: Images = sample["images"]
         told = None if answer is None else text(answer)
-        return Strip(images.tolist(), text(sample["question"]), text(sample["answer"]), told)
+        images = np.asarray(sample["images"])  # torch tensors, too
+        return Strip(images, text(sample["question"]), text(sample["answer"]), told)
 
     if read is None:
         return Strips([strip(sample) for sample, _ in zip(samples, range(count), strict=False)])
@@ -140,8 +134,8 @@ def png_address(pixels: NDArray[np.uint8]) -> str:
     return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
-def _picture(images: list[list[list[float]]], text: str) -> str:
-    strip = ink_strip(np.asarray(images))
+def _picture(images: NDArray[np.floating[Any]], text: str) -> str:
+    strip = ink_strip(images)
     height, width = strip.shape
     return (
         f'<img alt="scans of {escape(text)}" src="{png_address(strip)}" '

@@ -21,10 +21,7 @@ def colored_phases(
     columns: Mapping[str, str], hues: Mapping[str, str]
 ) -> list[dict[str, str | None]]:
     """Return name, colour and column of every phase; the remainder, the last one, has no column."""
-    colors = {**_palette.PHASE_COLORS, WAITING: _palette.WAITING}
-    for module, color in hues.items():
-        colors[f"{module} forward"] = _palette.forward_color(color)
-        colors[f"{module} backward"] = color
+    colors = {**_palette.PHASE_COLORS, WAITING: _palette.WAITING, **_palette.pass_colors(hues)}
     return [
         {"name": name, "color": colors[name], "column": columns.get(name)}
         for name in [*columns, REMAINDER]
