@@ -15,6 +15,7 @@ from typing import Any
 
 import grimp
 import networkx
+import pytest
 from ruamel.yaml import YAML
 
 ROOT = Path(__file__).parents[1]
@@ -223,6 +224,15 @@ def test_the_pins_for_pip_and_conda_agree() -> None:
     assert {entry for entry in through_pip if "==" in entry} == pins_of("py313.txt")
     assert "python=3.13" in wanted
     assert "--editable .[run,lab,test]" in through_pip
+
+
+@pytest.mark.parametrize("python", ["py311.txt", "py312.txt", "py313.txt"])
+def test_the_pages_pin_nothing_that_is_pinned_already(python: str) -> None:
+    """Pip rejects two versions of one package, and `make docs` could not begin."""
+    pages, others = (
+        {pin.partition("==")[0] for pin in pins_of(file)} for file in ("docs.txt", python)
+    )
+    assert not pages & others - {""}
 
 
 def pins_of(file: str) -> set[str]:
