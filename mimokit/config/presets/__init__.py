@@ -1,6 +1,7 @@
 """Configs that are shipped with mimokit, by name."""
 
 import difflib
+from functools import cache
 from pathlib import Path
 
 from mimokit.config.errors import ConfigError, Problem
@@ -14,6 +15,7 @@ def preset_names() -> tuple[str, ...]:
     return tuple(_paths())
 
 
+@cache  # the planner names them at every key press
 def _paths() -> dict[str, Path]:
     return {path.stem: path for folder in _FOLDERS for path in sorted(folder.glob("*.yaml"))}
 

@@ -1,7 +1,7 @@
 // The pictures of a plan, one tab each; a tab whose plan does not exist is absent.
 
 import { BatchSplitView } from "./batch_split_view.js";
-import { button, element, freshId, setAttribute } from "mimokit/dom.js";
+import { button, element, freshId, setAttribute, setText } from "mimokit/dom.js";
 import { FrameView } from "./frame_view.js";
 import { PredictionView } from "./prediction_view.js";
 import { RankMapView } from "./rank_map_view.js";
@@ -10,24 +10,26 @@ import { SearchView } from "./search_view.js";
 import { TrafficView } from "./traffic_view.js";
 import { fillMemory } from "./verdict_strip.js";
 
-/** Layouts side by side, what differs marked. */
+/** Layouts side by side: what differs, and below it, closed, what is equal. */
 class ComparisonView {
   constructor(host, send) {
     this.send = send;
     this.table = element("table", { class: "lines" });
-    this.count = element("p", { role: "status" });
+    this.count = element("summary", {});
+    this.equal = element("table", { class: "lines" });
     this.root = element("div", { class: "comparison" },
       element("div", { class: "tools" }, button("Pin this layout as well",
         () => send({ type: "pin" }), { title: "Edits of the model and the batch hold for all" })),
-      this.count, element("div", { class: "scrolled" }, this.table));
+      element("div", { class: "scrolled" }, this.table),
+      element("details", {}, this.count, this.equal));
     host.append(this.root);
   }
 
   update(compare) {
-    const differs = compare.differing;
-    this.count.textContent = differs
-      ? `${differs} of ${compare.verdicts.length + compare.lines.length} lines differ.`
-      : "The layouts are the same.";
+    const lines = [...compare.verdicts, ...compare.lines];
+    const equal = lines.filter(({ differs }) => !differs);
+    setText(this.count, equal.length === lines.length ? "The layouts are the same."
+      : `${equal.length} of ${lines.length} lines are equal`);
     const last = compare.names.length - 1;
     const head = compare.names.map((name, at) => element("th", { scope: "col" },
       at === last ? "now" : `pinned${last > 1 ? ` ${at + 1}` : ""}`,
@@ -42,16 +44,14 @@ class ComparisonView {
       return element("td", { class: bad[at] ? "bad" : "" }, values[at],
         notes[at] ? element("div", { class: "muted" }, notes[at]) : null, track);
     };
-    const row = (kind) => (line) => element("tr",
-      { class: `${kind} ${line.differs ? "differs" : ""}` },
-      element("th", { scope: "row" }, line.label),
-      ...line.values.slice(0, -1).map((_, at) => cell(line, at)),
-      element("td", { "aria-label": line.differs ? "differs" : "same" }, line.differs ? "≠" : "="),
-      cell(line, last));
+    const row = (line, cells) => element("tr", {},
+      element("th", { scope: "row" }, line.label), ...cells);
     this.table.replaceChildren(
-      element("thead", {}, element("tr", {}, element("th", {}), ...head.slice(0, -1),
-        element("th", {}), head[last])),
-      element("tbody", {}, ...compare.verdicts.map(row("decides")), ...compare.lines.map(row(""))));
+      element("thead", {}, element("tr", {}, element("th", {}), ...head)),
+      element("tbody", {}, ...lines.filter(({ differs }) => differs).map((line) =>
+        row(line, line.values.map((_, at) => cell(line, at))))));
+    this.equal.replaceChildren(...equal.map((line) =>
+      row(line, [element("td", {}, line.values[0])])));
   }
 
   remove() {}
