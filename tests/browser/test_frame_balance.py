@@ -11,8 +11,11 @@ view = FrameBalance("64 60 48 32 8 4 2 1 16 1 1 1 4 4 2 2", ranks=8)
 view
 """
 PLANNER_CELL = """
+from mimokit.config_files import load_preset
 from mimokit_widgets import LayoutPlanner
-planner = LayoutPlanner("preset:llava_7b_colocated")
+config = load_preset("llava_7b_colocated")
+config.data.modality_frames = {"images": [1]}
+planner = LayoutPlanner(config)
 planner.show("frames")
 planner
 """

@@ -7,6 +7,7 @@ import pytest
 
 import mimokit
 from mimokit.config import ExperimentConfig
+from mimokit.config_files import load_preset
 from mimokit_widgets import FrameBalance
 from mimokit_widgets.notebooks.page import external_references
 from tests.layouts import digits_config
@@ -187,7 +188,9 @@ def test_the_planner_shows_the_frames_of_its_layout() -> None:
 
 
 def test_more_replicas_than_are_drawn_are_said() -> None:
-    driver = Driver()
+    config = load_preset("llava_7b_colocated")
+    config.data.modality_frames = {"images": [1]}
+    driver = Driver(config)
     driver.send("hold", on=False)
     driver.type(LANGUAGE + "data_parallel", "128")
     driver.type(IMAGES + "data_parallel", "1024")
@@ -196,12 +199,11 @@ def test_more_replicas_than_are_drawn_are_said() -> None:
     assert problem["sentence"] == "There are 1,024 ranks; the view draws 128."
 
 
-def test_the_planner_without_frames_in_its_config_fills_every_sample() -> None:
-    driver = Driver()
+def test_frames_stay_while_an_edit_is_rejected() -> None:
+    driver = Driver(videos([1]))
     driver.send("tab", name="frames")
     shown = driver.screen["frames"]
     assert {sample["frames"] for sample in shown["samples"]} == {1}
     assert "not worth it" in shown["sentence"]
-    driver.type("model.module_architectures.images.modal_type", "")
     driver.type(LANGUAGE + "tensor_parallel", "x")
-    assert driver.screen["frames"] == shown, "while an edit is rejected"
+    assert driver.screen["frames"] == shown

@@ -69,13 +69,18 @@ def batch_frames(config: ExperimentConfig, plan: LayoutPlan) -> tuple[BatchFrame
     """
     if plan.batch.samples_per_microbatch > MOST_SAMPLES:
         return ()
-    return tuple(
-        encoder_frames(config, plan, name)
+    return tuple(encoder_frames(config, plan, name) for name in encoders_with_frames(config))
+
+
+def encoders_with_frames(config: ExperimentConfig) -> list[str]:
+    """Return the vision encoders about whose frames a config says something."""
+    return [
+        name
         for name in vision_encoders(config)
         if name in config.data.modality_frames
         or name in config.data.modality_presence
         or FRAME_PARALLEL in config.runtime.patch_type
-    )
+    ]
 
 
 def encoder_frames(config: ExperimentConfig, plan: LayoutPlan, name: str) -> BatchFrames:

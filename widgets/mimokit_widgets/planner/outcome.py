@@ -6,12 +6,7 @@ from typing import Any
 
 from mimokit.config import ConfigError, ExperimentConfig, PredictionConfig, Problem
 from mimokit.config_files import config_from_mapping
-from mimokit.planning.frames.batch_frames import (
-    MOST_SAMPLES,
-    batch_frames,
-    encoder_frames,
-    vision_encoders,
-)
+from mimokit.planning.frames.batch_frames import batch_frames
 from mimokit.planning.layout import plan_checked
 from mimokit.planning.report import PlannedLayout
 from mimokit.planning.types import LayoutPlan
@@ -74,11 +69,10 @@ def resolved_config(config: ExperimentConfig, plan: LayoutPlan) -> ExperimentCon
 def frame_question(
     config: ExperimentConfig, plan: LayoutPlan, supposed: PredictionConfig
 ) -> FrameQuestion | None:
-    """Return the frames of a layout with their estimated times; None if it encodes no images, or
-    more than can be counted one by one.
+    """Return the frames of a layout with their estimated times; None if its config says nothing
+    about any, or they are more than can be counted one by one.
 
-    They are those of the first vision encoder about whose frames the config says something, else
-    of the first one, with as many frames in every sample as its tokens have room for.
+    They are those of the first vision encoder about whose frames the config says something.
 
     Args:
         supposed: the GPU and the software.
@@ -86,9 +80,8 @@ def frame_question(
     # The predictor is slow to import, so it is imported when the tab is first opened.
     from mimokit.prediction.frames import timed
 
-    encoders = vision_encoders(config)
-    if not encoders or plan.batch.samples_per_microbatch > MOST_SAMPLES:
+    batches = batch_frames(config, plan)
+    if not batches:
         return None
-    batches = batch_frames(config, plan) or (encoder_frames(config, plan, encoders[0]),)
     whole = resolved_config(config, plan).model_copy(update={"prediction": supposed})
     return FrameQuestion.of(timed(whole, plan, batches[:1])[0])

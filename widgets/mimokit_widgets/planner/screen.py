@@ -9,7 +9,7 @@ from typing import Any
 
 from mimokit.charts._palette import module_colors
 from mimokit.config import ExperimentConfig, preset_names
-from mimokit.planning.frames.batch_frames import vision_encoders
+from mimokit.planning.frames.batch_frames import encoders_with_frames
 from mimokit.planning.report import PlannedLayout
 from mimokit.planning.report.rows import pipeline_section, plan_title
 from mimokit.planning.types import LayoutPlan
@@ -126,7 +126,7 @@ def _verdict(session: Session) -> dict[str, Any] | None:
 
 def _tabs(session: Session, valid: ValidLayout) -> list[str]:
     absent = {
-        "frames": not vision_encoders(valid.config),
+        "frames": not encoders_with_frames(valid.config),
         "compare": not session.pins,
     }
     return [name for name in TABS if not absent.get(name, False)]
@@ -202,7 +202,6 @@ def _comparison(session: Session, valid: ValidLayout) -> dict[str, Any]:
         "colors": module_colors(
             dict.fromkeys(name for layout in layouts if layout for name in layout.plan.modules)
         ),
-        "differing": sum(line.differs for line in (*decides, *lines)),
     }
 
 
