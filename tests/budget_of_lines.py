@@ -25,8 +25,8 @@ BUDGETS = {
     "plan": 14_950,
     "training rank": 39_850,  # goal 38,000; `Ragged` and one network take the rest
     "verify": 50_150,  # goal 48,000; 300 are the private network of ranks and guarded readers
-    "core": 90_450,  # goal 76,000; guards, restarts; 2,200 measure samples, predict over them
-    "mimokit": 101_880,  # goal 90,000; guards and samples, as above
+    "core": 90_520,  # goal 76,000; guards, restarts, samples (2,200), whole counts of GPUs
+    "mimokit": 101_950,  # goal 90,000; guards and samples, as above
     "widgets": 9_840,  # what-if, config.json, samples, digits that travel; 8,000: each once
     "JavaScript": 7_620,  # Play in the stepper; 5,500 likewise
 }

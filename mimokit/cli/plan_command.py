@@ -70,8 +70,9 @@ def plan(
     show(layout, as_json)
     if gpus is not None and not as_json:
         from mimokit.experiment.plan_of_model import fewer_gpus
+        from mimokit.layout_search import task_of
 
-        if said := fewer_gpus(layout.world_size, gpus):
+        if said := fewer_gpus(layout.world_size, task_of(planned, gpus=gpus)):
             typer.echo(said)
     if output is not None and not isinstance(planned, str):
         write_text(planned.to_yaml(), output)

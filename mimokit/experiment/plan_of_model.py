@@ -10,8 +10,10 @@ from mimokit.architecture.modules import Model, MultimodalModel
 from mimokit.config import ConfigError, ExperimentConfig, Problem
 from mimokit.config.text_file import MOST_CHARACTERS, read_json
 from mimokit.interop import config_of_layout
-from mimokit.layout_search import search
+from mimokit.layout_search import SearchTask, search
+from mimokit.layout_search.whole_counts import nearest_whole_counts
 from mimokit.prediction import Workload
+from mimokit.units import listed
 
 SEQ_LENGTH = 4096
 SAMPLES_PER_GPU = 8
@@ -49,9 +51,17 @@ def workload_of_model(
     )
 
 
-def fewer_gpus(taken: int, gpus: int) -> str:
-    """Return the sentence about a layout that leaves GPUs free; "" about any other."""
-    return "" if taken == gpus else f"No layout of all {gpus:,} GPUs is faster: it takes {taken:,}."
+def fewer_gpus(taken: int, task: SearchTask) -> str:
+    """Return what to say of a layout that leaves GPUs free; "" of any other."""
+    gpus = task.gpus
+    if taken == gpus:
+        return ""
+    nearest = nearest_whole_counts(task)
+    if not nearest:
+        return f"No layout of all {gpus:,} GPUs is faster: it takes {taken:,}."
+    counts = listed([f"{count:,}" for count in nearest])
+    none = f"No layout takes all {gpus:,} GPUs: it takes {taken:,}."
+    return f"{none} The nearest numbers of GPUs that one takes all of: {counts}."
 
 
 def model_to_train(source: str | Mapping[str, Any]) -> Model:

@@ -64,17 +64,18 @@ def _ways_out(task: SearchTask) -> Iterator[str]:
             name: {key: values for key, values in chosen.items() if key != "recompute"}
             for name, chosen in task.constraints.sizes.items()
         }
-        if _fits(replace(task, constraints=replace(task.constraints, sizes=sizes))):
+        if any_fits(replace(task, constraints=replace(task.constraints, sizes=sizes))):
             yield "full recomputation"
     gpus = task.gpus * 2
     while gpus <= MOST_GPUS:
-        if _fits(replace(task, gpus=gpus)):
+        if any_fits(replace(task, gpus=gpus)):
             yield counted(gpus, "GPU")
             return
         gpus *= 2
 
 
-def _fits(task: SearchTask) -> bool:
+def any_fits(task: SearchTask) -> bool:
+    """Return whether a layout of a task is valid and fits, of those that take least memory."""
     lean = replace(task, objective="memory", constraints=_leanest(task.constraints))
     try:
         language, encoders, _ = enumerate_modules(lean)

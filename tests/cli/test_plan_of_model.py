@@ -57,9 +57,25 @@ def test_a_model_is_planned_on_the_gpus_that_there_are(tmp_path: Path, content: 
     assert set(found.layout.modules) > {"images"} or content is LLAMA
 
 
-def test_fewer_gpus_are_said(tmp_path: Path) -> None:
-    done = planned(tmp_path, LLAMA, "--gpus", "7", "--global-batch", "64")
-    assert "No layout of all 7 GPUs is faster: it takes 4." in done.stdout
+@pytest.mark.parametrize(
+    ("gpus", "batch", "sentence"),
+    [
+        (
+            "7",
+            "64",
+            "7 GPUs: it takes 4. The nearest numbers of GPUs that one takes all of: 4 and 8.",
+        ),
+        (
+            "12",
+            "7",
+            "12 GPUs: it takes 7. The nearest numbers of GPUs that one takes all of: 8 and 14.",
+        ),
+    ],
+)
+def test_fewer_gpus_are_said(tmp_path: Path, gpus: str, batch: str, sentence: str) -> None:
+    """Of a number that no layout divides, or whose replicas do not divide the batch."""
+    done = planned(tmp_path, LLAMA, "--gpus", gpus, "--global-batch", batch)
+    assert f"No layout takes all {sentence}" in " ".join(done.stdout.split())
 
 
 @pytest.mark.parametrize(

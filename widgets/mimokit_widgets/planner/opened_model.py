@@ -62,5 +62,5 @@ def planned_words(name: str, taken: int, task: SearchTask) -> Iterator[str]:
         f"({task.hardware.name}), for samples of {load.seq_length:,} tokens and "
         f"{load.global_batch_size:,} of them per step."
     )
-    if fewer := fewer_gpus(taken, task.gpus):
+    if fewer := fewer_gpus(taken, task):
         yield fewer
