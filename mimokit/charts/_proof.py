@@ -10,7 +10,7 @@ from mimokit.charts import _palette
 from mimokit.charts._axes import inline, layered, titled
 
 LEAST = 1e-9
-"""What a difference of 0 is drawn as, on a logarithmic axis."""
+"""Where a logarithmic axis begins, and what is as little or less is drawn, called 0."""
 WIDTH, HEIGHT = 520, 150
 
 
@@ -52,7 +52,10 @@ def proof(report: Differences) -> alt.LayerChart:
         "shown:Q",
         title="difference from one process",
         scale=alt.Scale(type="log", domain=[LEAST, 10 * top]),
-        axis=alt.Axis(format=".0e", tickCount=5),
+        axis=alt.Axis(
+            values=[10.0**power for power in range(-9, math.ceil(math.log10(top)) + 1, 2)],
+            labelExpr=f"datum.value <= {LEAST} ? '0' : format(datum.value, '.0e')",
+        ),
     )
     kind = alt.Shape("kind:N", title=None, sort=list(kinds))
     points = (
