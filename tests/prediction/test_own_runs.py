@@ -59,6 +59,16 @@ def test_runs_of_a_slower_machine_move_its_rate_and_predict_the_others(tmp_path:
         (other,) = rows(found.software, [(row["tp"], row["pp"], row["micro_batch"])])
         assert other["seconds"] == pytest.approx(row["seconds"], rel=0.03)
     assert "matrix_share: 1 becomes 0.8" in str(found)
+    assert "teach nothing" not in str(found)
+
+
+def test_runs_that_teach_nothing_say_so(tmp_path: Path) -> None:
+    """Some are faster and some slower than predicted, for no reason that a constant stands for."""
+    table = rows(BRIDGE, LAYOUTS[:3])
+    for row, factor in zip(table, (0.3, 1, 4), strict=True):
+        row["seconds"] *= factor
+    found = calibrate_from(written(tmp_path / "runs.csv", table), "h100")
+    assert "the runs teach nothing of another run: predicted from the others it is" in str(found)
 
 
 def test_no_constant_leaves_its_bounds_and_one_that_ends_there_is_named(tmp_path: Path) -> None:

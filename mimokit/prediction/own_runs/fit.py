@@ -70,6 +70,11 @@ class Adjusted:
             ("each run left out", self.left_out),
         ):
             lines.append(f"mean error, {what}: {mean_error(errors):.1%}")
+        if mean_error(self.left_out) >= mean_error(self.before):
+            lines.append(
+                "the runs teach nothing of another run: predicted from the others it is no nearer "
+                "than as shipped"
+            )
         if self.memory:
             worst = max(self.memory, key=lambda label: abs(self.memory[label]))
             lines.append(
