@@ -1,8 +1,8 @@
 """Where views as Chromium lays them out are cut off, stick out, or break a line that is one.
 
-`overflowing(page)` names each: an element that is wider than the view around it, a text that its
-box cuts off (what may be scrolled is not cut), a field narrower than its value, and a button, tab,
-heading, summary or row of tabs on two lines.
+`overflowing(page)` names each: an element that is wider than the view or column around it, a text
+that its box cuts off (what may be scrolled is not cut), a field narrower than its value, and a
+button, tab, heading, summary or row of tabs on two lines.
 """
 
 from playwright.sync_api import Page
@@ -33,6 +33,9 @@ FIND = """(oneLine) => {
       const style = getComputedStyle(node);
       const beyond = node.getBoundingClientRect().right - edge;
       if (beyond > 0 && !within(node, root)) found.push(`'${name(node)}' sticks out`);
+      if (node.matches("td, th") && node.scrollWidth > node.clientWidth + 1) {
+        found.push(`'${name(node)}' sticks out of its column`);
+      }
       const hides = ["hidden", "clip"].includes(style.overflowX) && node.textContent.trim();
       if (hides && node.scrollWidth > node.clientWidth + 1 && node.clientWidth > 1) {
         found.push(`'${name(node)}' is cut off`);

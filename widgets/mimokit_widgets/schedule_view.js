@@ -49,7 +49,7 @@ class Schedules {
       shown.title.textContent = name;
       shown.said.textContent = said;
       shown.host.hidden = !timeline;
-      if (timeline) shown.view.update({ ...timeline, until: last });
+      if (timeline) shown.view.update({ ...timeline, until: last, perfetto: "" }); // nothing ran;
     });
   }
 

@@ -62,7 +62,9 @@ class Strips:
             f"<td>{escape(row.answer)}</td>{_verdict(row)}</tr>"
             for row in self._rows
         )
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        style = "table-layout: auto; white-space: nowrap"
+        parts = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
+        return f"<table style='{style}'>{parts}</table>"
 
 
 def show_strips(

@@ -21,6 +21,12 @@ TEMPLATE = """
     font-family: var(--jp-code-font-family); font-style: normal;
     font-size: var(--jp-code-font-size); line-height: var(--jp-code-line-height); }
   .jp-RenderedSVG img { max-width: 100%; height: auto; }
+  @media (max-width: 1000px) { /* the room of prompts and margins is for the views */
+    body.jp-Notebook { margin: 0; padding: 32px 4px 64px; }
+    .jp-Cell { padding: 5px 0; }
+    .jp-Cell :is(.jp-InputPrompt, .jp-OutputPrompt) { display: none; }
+    .jp-RenderedHTMLCommon.jp-OutputArea-output { padding-right: 0; }
+  }
 </style>
 {%- endblock html_head_css -%}
 {%- block data_svg scoped -%}
