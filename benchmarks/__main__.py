@@ -42,6 +42,7 @@ TITLES = {
     "megatron_1f1b": "1F1B over modules",
     "recomputation": "Recomputation",
     "gpu_steps": "Layers on a GPU",
+    "megatron_loop": "A step against a plain loop of Megatron",
     "context_parallel": "Context parallelism",
     "trace_overhead": "Tracing",
     "drawn_layouts": "Drawn layouts against one process",

@@ -68,6 +68,7 @@ with quick_import():
     from mimokit.engine.megatron.collectives import take_new_names
     from mimokit.engine.megatron.experts import of_class, submodules_of, without_transformer_engine
     from mimokit.engine.megatron.fp8_linear import multiply_in_fp8
+    from mimokit.engine.megatron.fused import fused_kernels
     from mimokit.engine.megatron.state import (
         ensure_memory_buffer,
         forget_rotary_embeddings,
@@ -78,11 +79,7 @@ with quick_import():
         count_from_first_stage,
         token_prediction_spec,
     )
-    from mimokit.engine.megatron.transformer_engine import (
-        WholeLinear,
-        take_whole_linear,
-        transformer_engine_attention,
-    )
+    from mimokit.engine.megatron.transformer_engine import WholeLinear, take_whole_linear
     from mimokit.engine.megatron.weight_products import WeightProducts
 
 without_transformer_engine()
@@ -148,6 +145,7 @@ __all__ = [
     "build_module",
     "ensure_memory_buffer",
     "forget_rotary_embeddings",
+    "fused_kernels",
     "get_gpt_layer_local_spec",
     "get_transformer_layer_offset",
     "is_layer_window_attention",
@@ -158,6 +156,5 @@ __all__ = [
     "submodules_of",
     "tensor_parallel",
     "token_prediction_spec",
-    "transformer_engine_attention",
     "use_tracker",
 ]

@@ -1,4 +1,4 @@
-"""Classes of Transformer Engine: its attention, and what stands in for its linear layer."""
+"""What stands in for the linear layer of Transformer Engine."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,8 +8,6 @@ import torch.nn.functional as F
 from megatron.core.extensions import transformer_engine
 from megatron.core.transformer import multi_latent_attention
 from megatron.core.transformer.transformer_config import TransformerConfig
-
-from mimokit.engine.megatron.cpu import CPU_ONLY
 
 
 class WholeLinear(torch.nn.Module):
@@ -45,10 +43,3 @@ def take_whole_linear() -> None:
     """
     multi_latent_attention.Linear = WholeLinear
     multi_latent_attention.HAVE_TE = transformer_engine.HAVE_TE
-
-
-def transformer_engine_attention() -> Any:
-    """Return the class of Transformer Engine's attention; None without it or without a GPU."""
-    if CPU_ONLY:
-        return None
-    return transformer_engine.TEDotProductAttention if transformer_engine.HAVE_TE else None

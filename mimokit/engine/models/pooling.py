@@ -5,6 +5,7 @@ from dataclasses import replace
 import torch
 
 from mimokit.engine.megatron import TransformerConfig
+from mimokit.engine.models.fusions import activation_of
 from mimokit.engine.parallel.sequence import SliceNorm
 
 
@@ -24,7 +25,7 @@ class PoolingHead(torch.nn.Module):
         self.layernorm = SliceNorm(plain, width, eps=config.layernorm_epsilon)
         linear = torch.nn.Linear
         self.mlp = torch.nn.ModuleDict({"fc1": linear(width, inside), "fc2": linear(inside, width)})
-        self._activation = config.activation_func
+        self._activation = activation_of(config)
 
     def forward(self, hidden: torch.Tensor, padding: torch.Tensor | None = None) -> torch.Tensor:
         """[positions, images, hidden] to [images, hidden].

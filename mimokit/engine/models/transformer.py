@@ -27,7 +27,6 @@ from mimokit.config.user_code import NO_CODE, OwnModule, UserCode
 from mimokit.engine.activations import ACTIVATIONS
 from mimokit.engine.inside_steps import tell_of_recomputation
 from mimokit.engine.megatron import (
-    CPU_ONLY,
     AttnMaskType,
     MLATransformerConfig,
     ModuleSpec,
@@ -40,9 +39,7 @@ from mimokit.engine.megatron import (
     get_transformer_layer_offset,
     multiply_in_fp8,
     tensor_parallel,
-    transformer_engine_attention,
 )
-from mimokit.engine.models.attention import SequenceAttention
 from mimokit.engine.models.dispatch import take_rows
 from mimokit.engine.models.dropout import set_dropout
 from mimokit.engine.models.experts import (
@@ -51,6 +48,7 @@ from mimokit.engine.models.experts import (
     layer_with,
     tell_of_crossings,
 )
+from mimokit.engine.models.fusions import core_attention, fused_options, fuses_attention
 from mimokit.engine.models.key_bias import LinearWithoutKeyBias
 from mimokit.engine.models.latent import latent_attention_spec, latent_options
 from mimokit.engine.models.rng import module_seed, seed_weights
@@ -95,15 +93,6 @@ class GroupedSelfAttention(SelfAttention):  # type: ignore[misc]
         if self.config.qk_layernorm:
             query, key = self.q_layernorm(query), self.k_layernorm(key)
         return query, key, of_group[:, :, heads + 1 :]
-
-
-# A process without Megatron's CUDA extensions cannot run these.
-_NO_FUSED_KERNELS: dict[str, Any] = {
-    "bias_dropout_fusion": False,
-    "bias_activation_fusion": False,
-    "masked_softmax_fusion": False,
-    "gradient_accumulation_fusion": False,
-}
 
 
 @dataclass(frozen=True)
@@ -187,9 +176,12 @@ def transformer_config(
             hidden_dropout=architecture.dropout,
             attention_dropout=architecture.score_dropout,
             **_RECOMPUTED[execution.size(Choice.RECOMPUTE)],
-            **{**_layer_options(architecture), **(latent_options(architecture) if latent else {})},
+            **{
+                **_layer_options(architecture),
+                **(latent_options(architecture) if latent else {}),
+                **fused_options(architecture, execution.weights),
+            },
             **expert_options(architecture, execution),
-            **_NO_FUSED_KERNELS,
         )
     growth = rotary_positions(architecture).growth
     if growth != 1 and not latent:
@@ -293,24 +285,13 @@ def _describe_attention(attention: ModuleSpec, build: ModuleBuild, mask_type: At
     if architecture.qk_layernorm:
         parts.q_layernorm = parts.k_layernorm = HeadNorm
     is_causal = mask_type == AttnMaskType.causal
-    if build.fused_attention or not execution.keeps_scores(architecture, is_causal):
-        own = bool(architecture.attention_dropout) or architecture.window_size is not None
-        parts.core_attention = _core_attention(execution, mask_type, own)
+    fuses = fuses_attention(execution, architecture)
+    if fuses or not execution.keeps_scores(architecture, is_causal):
+        parts.core_attention = core_attention(execution, architecture, mask_type)
     if architecture.ffn_bias and not architecture.qkv_bias:
         parts.linear_qkv = _with_bias(parts.linear_qkv, False)
     elif architecture.qkv_bias and not architecture.key_bias:
         parts.linear_qkv = LinearWithoutKeyBias
-
-
-def _core_attention(execution: ModuleExecution, mask_type: AttnMaskType, own: bool) -> Any:
-    """Return the class of attention over sequences that ranks share, or that lie in a row.
-
-    Transformer Engine's has kernels for half precision, without masks of padding.
-    """
-    fused = transformer_engine_attention()
-    unmasked = mask_type in (AttnMaskType.causal, AttnMaskType.no_mask)
-    takes = unmasked and execution.weights != "fp32" and not execution.samples_in_row
-    return fused if fused is not None and takes and not own else SequenceAttention
 
 
 def block_submodules(
@@ -432,7 +413,6 @@ class ModuleBuild:
         joined: the network with which it exchanges rows, in whose width they are: of the module
             that an encoder feeds, the first of several, or of the language model.
         seed: of the module, see `SeededTransformerLayer`.
-        fused_attention: attention keeps no scores.
     """
 
     name: str
@@ -441,7 +421,6 @@ class ModuleBuild:
     joined: ModuleArchitecture
     seed: int = 0
     builder: OwnModule | None = None
-    fused_attention: bool = False
     others: tuple[ModuleArchitecture, ...] = ()
 
     @property
@@ -461,15 +440,11 @@ def module_builds(
         builder = code.builder_of(name, network)
         if builder is not None:  # in homogeneous mode it is executed as the language model
             execution = execution.resized(sequence_parallel=False)
-        initial, fused = module_seed(seed, name), _is_fused(execution, network)
+        initial = module_seed(seed, name)
         joined, others = language, list[ModuleArchitecture]()
         if name in config.encoder_module_names:
             joined, *others = map(config.get_architecture, config.receivers_of(name))
         builds[name] = ModuleBuild(
-            name, execution, network, joined, initial, builder, fused, tuple(others)
+            name, execution, network, joined, initial, builder, tuple(others)
         )
     return builds
-
-
-def _is_fused(execution: ModuleExecution, network: ModuleArchitecture) -> bool:
-    return not CPU_ONLY and execution.weights != "fp32" and not network.attention_dropout

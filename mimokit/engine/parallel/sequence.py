@@ -14,7 +14,12 @@ import torch
 import torch.distributed as dist
 from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
-from mimokit.engine.megatron import TransformerConfig, WrappedTorchNorm, tensor_parallel
+from mimokit.engine.megatron import (
+    TransformerConfig,
+    WrappedTorchNorm,
+    fused_kernels,
+    tensor_parallel,
+)
 from mimokit.engine.megatron.cpu import CPU_ONLY
 from mimokit.engine.megatron.sums import LayerNorm
 from mimokit.engine.parallel.main_weights import on_rank
@@ -55,7 +60,7 @@ def _whole_norm(
 ) -> Any:
     whole = copy.copy(config)
     whole.sequence_parallel, whole.normalization = False, kind
-    norm = WrappedTorchNorm(whole, width, eps=epsilon, **options)
+    norm = (fused_kernels().norm or WrappedTorchNorm)(whole, width, eps=epsilon)
     if CPU_ONLY and kind == "LayerNorm":
         norm = LayerNorm(width, eps=epsilon)
     return norm.to(config.params_dtype)
