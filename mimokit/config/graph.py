@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
+from typing import NamedTuple
 
 Topology = Mapping[str, Collection[str]]
 """Module -> the modules that it feeds; a module that is left out feeds none."""
@@ -9,7 +10,8 @@ Topology = Mapping[str, Collection[str]]
 Edges = tuple[tuple[str, tuple[str, ...]], ...]
 
 
-def _edges(topology: Topology) -> Edges:
+def edges(topology: Topology) -> Edges:
+    """Return a topology that has a hash."""
     return tuple((name, tuple(fed)) for name, fed in topology.items())
 
 
@@ -19,7 +21,7 @@ def topological_order(topology: Topology) -> tuple[str, ...]:
     Raises:
         ValueError: the modules feed each other in a cycle; the sentence spells it out.
     """
-    return _in_order(_edges(topology))
+    return _in_order(edges(topology))
 
 
 @lru_cache(maxsize=256)
@@ -61,27 +63,17 @@ def find_cycle(topology: Topology) -> tuple[str, ...]:
 
 def upstream(topology: Topology, module: str) -> frozenset[str]:
     """Return the modules whose output reaches a module, at any distance."""
-    return _upstream(_edges(topology), module)
-
-
-@lru_cache(maxsize=256)
-def _upstream(edges: Edges, module: str) -> frozenset[str]:
-    return _reached(_feeders(dict(edges)), module)
+    return _reached(_feeders(topology), module)
 
 
 def downstream(topology: Topology, module: str) -> frozenset[str]:
     """Return the modules that the output of a module reaches, at any distance."""
-    return _downstream(_edges(topology), module)
-
-
-@lru_cache(maxsize=256)
-def _downstream(edges: Edges, module: str) -> frozenset[str]:
-    return _reached(dict(edges), module)
+    return _reached(topology, module)
 
 
 def paths(topology: Topology, source: str, target: str) -> int:
     """Return the number of paths from one module to another in an acyclic graph; 1 to itself."""
-    return _paths(_edges(topology), source, target)
+    return _paths(edges(topology), source, target)
 
 
 @lru_cache(maxsize=256)
@@ -116,3 +108,25 @@ def _reached(following: Mapping[str, Iterable[str]], begin: str) -> frozenset[st
                 reached.add(name)
                 ahead.append(name)
     return frozenset(reached)
+
+
+class ModuleGraph(NamedTuple):
+    """Who feeds whom in a config, and the modules by their place, in the order of the config."""
+
+    topology: dict[str, tuple[str, ...]]
+    encoders: tuple[str, ...]
+    adapters: tuple[str, ...]
+    decoders: tuple[str, ...]
+
+
+@lru_cache
+def module_graph(names: tuple[str, ...], stated: Edges | None, language: str) -> ModuleGraph:
+    """Return the graph of modules, which rules ask for a hundred times a plan."""
+    left_out = ((name, (language,)) for name in names if name != language)
+    feeds = dict(left_out if stated is None else stated)
+    graph = {name: tuple(dict.fromkeys(feeds.get(name, ()))) for name in (*names, *feeds)}
+    before, behind = upstream(graph, language) - {language}, downstream(graph, language)
+    encoders = tuple(name for name in names if name in before)
+    fed = {name for targets in graph.values() for name in targets}
+    adapters = tuple(name for name in encoders if name in fed)
+    return ModuleGraph(graph, encoders, adapters, tuple(n for n in names if n in behind))

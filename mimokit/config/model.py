@@ -9,7 +9,7 @@ from pydantic import Field
 from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.base import ConfigModel, Name, NotNegative
 from mimokit.config.errors import ConfigError, Problem
-from mimokit.config.graph import downstream, paths, upstream
+from mimokit.config.graph import ModuleGraph, edges, module_graph, paths, upstream
 from mimokit.config.parallelism import ModuleParallelismConfig
 from mimokit.config.runtime import DeploymentMode
 
@@ -79,16 +79,12 @@ class MimoParallelismConfig(ConfigModel):
     @property
     def encoder_module_names(self) -> tuple[str, ...]:
         """The modules whose output reaches the language module, in the order they were written."""
-        reaching = upstream(self.module_topology, self.llm_module_name)
-        return tuple(
-            name for name in self.module_parallelisms if name in reaching - {self.llm_module_name}
-        )
+        return self._graph.encoders
 
     @property
     def adapter_module_names(self) -> tuple[str, ...]:
         """The encoders that read the rows of others, in the order they were written."""
-        fed = {target for targets in self.module_topology.values() for target in targets}
-        return tuple(name for name in self.encoder_module_names if name in fed)
+        return self._graph.adapters
 
     @property
     def input_module_names(self) -> tuple[str, ...]:
@@ -153,8 +149,7 @@ class MimoParallelismConfig(ConfigModel):
     @property
     def decoder_module_names(self) -> tuple[str, ...]:
         """The modules that the language module's output reaches, in the order they were written."""
-        reached = downstream(self.module_topology, self.llm_module_name)
-        return tuple(name for name in self.module_parallelisms if name in reached)
+        return self._graph.decoders
 
     @property
     def reconstructing_names(self) -> tuple[str, ...]:
@@ -178,11 +173,12 @@ class MimoParallelismConfig(ConfigModel):
     @property
     def module_topology(self) -> dict[str, tuple[str, ...]]:
         """Module -> the modules that it feeds, for every module, in the order they were written."""
-        if self.topology is not None:
-            listed = (*self.module_parallelisms, *self.topology)
-            return {name: tuple(dict.fromkeys(self.topology.get(name, ()))) for name in listed}
-        language = self.llm_module_name
-        return {name: () if name == language else (language,) for name in self.module_parallelisms}
+        return dict(self._graph.topology)
+
+    @property
+    def _graph(self) -> ModuleGraph:
+        stated = None if self.topology is None else edges(self.topology)
+        return module_graph(tuple(self.module_parallelisms), stated, self.llm_module_name)
 
     @property
     def frozen_modules(self) -> frozenset[str]:

@@ -117,7 +117,7 @@ def _normalise(
     content: Mapping[str, Any], name: str
 ) -> tuple[dict[str, Any], tuple[Problem, ...], dict[str, str]]:
     """Return the sections in their full form, problems, and path -> path it was derived from."""
-    sections = copy.deepcopy(dict(content))
+    sections = _copied(dict(content))
     for key in ("extends", SWEEP):
         sections.pop(key, None)
     sections.setdefault("name", name)
@@ -125,6 +125,12 @@ def _normalise(
     model = sections.get("model")
     derived = fill_in(sections)
     return sections, _move_rank_offset(model) if isinstance(model, dict) else (), derived
+
+
+def _copied(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {key: _copied(value) for key, value in content.items()}
+    return list(map(_copied, content)) if isinstance(content, list) else content
 
 
 def _move_rank_offset(model: dict[str, Any]) -> tuple[Problem, ...]:
