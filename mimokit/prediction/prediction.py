@@ -119,7 +119,7 @@ def predict_task(task: PredictionTask) -> Prediction:
         low=seconds * (1 - band),
         high=seconds * (1 + band),
         parts=_parts(language, cost, seconds),
-        lines=_memory_table(layout, workload, language, encoders),
+        memory_table=partial(_memory_table, layout, workload, language, encoders),
         peak_memory=float(cost.memory),
         fit_chance=fit_chance(language, language_of(model).net.layers, float(cost.memory), system),
         capacity=system.hardware.memory_bytes,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ def chance_text(chance: float) -> str:
     return f", in {min(9, max(1, round(10 * chance)))} of 10 runs"
 
 
-_NOT_WRITTEN = ("lines", "work")
+_NOT_WRITTEN = ("lines", "memory_table", "work")
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Prediction(Report):
         low: lower end of the band that holds four of five measured steps.
         parts: `seconds` by part: encoder, bridge, bubble, update, and the language model's matrix,
             attention, memory, tensor, context, expert, host and pipeline parts.
-        lines: module -> memory of its rank with the most memory, each number with its formula.
+        memory_table: makes `lines`, which most layouts of a search are never asked for.
         peak_memory: bytes of the rank with the most memory.
         utilisation: of the peak of the precision (MFU).
         precision: of matrix products.
@@ -56,7 +57,9 @@ class Prediction(Report):
     low: float
     high: float
     parts: Mapping[str, float]
-    lines: Mapping[str, tuple[MemoryLine, ...]]
+    memory_table: Callable[[], Mapping[str, tuple[MemoryLine, ...]]] = field(
+        repr=False, compare=False
+    )
     peak_memory: float
     capacity: float
     tokens_per_second: float
@@ -68,6 +71,11 @@ class Prediction(Report):
     fit_chance: float = 1.0
     supposed: tuple[str, ...] = ()
     work: Callable[[], StepExplanation] | None = field(default=None, repr=False, compare=False)
+
+    @cached_property
+    def lines(self) -> Mapping[str, tuple[MemoryLine, ...]]:
+        """Module -> memory of its rank with the most memory, each number with its formula."""
+        return self.memory_table()
 
     def explain(self) -> StepExplanation:
         """Return what every module does in a step: operations, bytes, launches, rates, seconds.
