@@ -103,6 +103,16 @@ def test_the_fix_that_keeps_the_ranks_is_the_first() -> None:
     assert driver.plan.batch.global_batch_size == 64
 
 
+def test_no_fix_changes_the_gpus_that_are_held() -> None:
+    driver = Driver()
+    driver.type(LANGUAGE + "tensor_parallel", "3")
+    assert [each.label for each in driver.session.field_errors if each.label] == ["TP 3 → 4"]
+    assert any("set data_parallel to 3" in sentence for sentence in driver.sentences)
+    driver.click_fix("TP 3 → 4")
+    assert driver.plan.world_size == 8
+    assert driver.plan.batch.global_batch_size == 64
+
+
 def test_arrow_keys_step_through_sizes_that_go_with_the_rest() -> None:
     driver = Driver("preset:llava_7b_heterogeneous")
     driver.send("hold", on=False)

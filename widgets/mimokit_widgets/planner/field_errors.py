@@ -99,7 +99,7 @@ def field_errors_of(
     keeping = None if hold is None else _keeping(draft, edited, hold)
     first: tuple[FieldMessage, ...] = () if keeping is None else (keeping,)
     if (alike := _for_all(draft, edited)) is not None:
-        return (*first, alike, *(_explaining(each, edited) for each in errors))
+        return (*first, alike, *(_explaining(each, edited, holding) for each in errors))
     if not first and any(_rights(each, edited) for each in errors):
         return errors
     cause = _cause(draft, edited, hold if holding else None)
@@ -107,7 +107,7 @@ def field_errors_of(
         first += (cause,)
     if keeping is not None:  # it rights all of them, and their fixes would change the GPUs
         return (*first, *(replace(each, fixes=(), label="") for each in errors))
-    return (*first, *(_explaining(each, edited) for each in errors)) if first else errors
+    return (*first, *(_explaining(each, edited, holding) for each in errors)) if first else errors
 
 
 def _keeping(draft: Draft, edited: Path, hold: Hold) -> FieldMessage | None:
@@ -171,9 +171,11 @@ def _cause(draft: Draft, edited: Path, hold: Hold | None) -> FieldMessage | None
     return FieldMessage(edited, sentence, fixes, paths.change_text(edited, typed, number))
 
 
-def _explaining(error: FieldMessage, edited: Path) -> FieldMessage:
-    """Return an error that only explains another: nothing else of a module is bent to suit it."""
-    bent = (".".join(paths.NETWORKS), ".".join(edited[:-1]))
+def _explaining(error: FieldMessage, edited: Path, holding: bool) -> FieldMessage:
+    """Return an error that only explains another: nothing else of a module is bent to suit it, nor
+    sizes of others where they are held."""
+    sizes = edited[:2] if holding and edited[:2] == paths.SIZES else edited[:-1]
+    bent = (".".join(paths.NETWORKS), ".".join(sizes))
     if not any(fix["path"].startswith(bent) for fix in error.fixes):
         return error
     return replace(error, fixes=(), label="")
