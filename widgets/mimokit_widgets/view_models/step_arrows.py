@@ -13,8 +13,8 @@ from mimokit.units import counted, samples_text
 from mimokit_widgets.view_models.step_samples import Faces
 
 BOX_WIDTH, BOX_HEIGHT, BOX_GAP = 164, 54, 8
-CELL_WIDTH = 840.0
-"""Of a narrow cell or page, at the least scale of the picture: four columns fit."""
+CELL_WIDTH = 868.0
+"""Of a narrow cell, at the least scale of the picture: four columns fit."""
 NARROWEST_GUTTER, WIDEST_GUTTER = 60.0, 300.0
 TOP, HEADING, STAGE = 8, 24, 14
 FACE, MOST_FACES = 11.0, 4

@@ -41,7 +41,8 @@ class ComparisonView {
     const cell = ({ values, notes, bars, bad }, at) => {
       const track = bars[at]?.length ? element("div", { class: "track", role: "img" }) : null;
       if (track) fillMemory(track, bars[at], colors);
-      return element("td", { class: bad[at] ? "bad" : "" }, values[at],
+      return element("td", { class: bad[at] ? "bad" : "" },
+        values[at].replaceAll(" %", "\u00a0%"),
         notes[at] ? element("div", { class: "muted" }, notes[at]) : null, track);
     };
     const row = (line, cells) => element("tr", {},
