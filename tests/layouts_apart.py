@@ -20,19 +20,17 @@ def apart_config(
     encoder: Sizes,
     language: Sizes,
     num_microbatches: int = 1,
-    language_first: bool = False,
     **runtime: object,
 ) -> ExperimentConfig:
     """Return a finalized config; sizes are (tensor, pipeline, data parallel)."""
     base = digits_config(num_microbatches=num_microbatches, **runtime)
     images, words = (_ranks(sizes) for sizes in (encoder, language))
-    offsets = (words, 0) if language_first else (0, images)
     model = MimoParallelismConfig(
         llm_module_name="language_module",
         deployment_mode="heterogeneous",
         module_parallelisms={
-            "images": _sizes(encoder, offsets[0]),
-            "language_module": _sizes(language, offsets[1]),
+            "images": _sizes(encoder, 0),
+            "language_module": _sizes(language, images),
         },
         special_token_ids=base.model.special_token_ids,
         module_architectures={

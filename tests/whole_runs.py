@@ -145,10 +145,6 @@ def learned_positions_in_slices() -> ExperimentConfig:
 
 def _slices_of_sequences() -> Iterator[WholeRun]:
     proves = "sequence parallelism"
-    shared = {"words": (2, 2), "audio": (4, 1), LANGUAGE: (4, 1)}
-    make = partial(multimodal_config, shared, "colocated", num_microbatches=2, presence=PRESENCE)
-    grouped = partial(_grouped, make)
-    yield WholeRun(proves, "fewer groups than ranks", partial(cut_along_sequences, grouped))
     apart = {"qwen": (2, 2, 1), LANGUAGE: (2, 2, 1)}
     config = apart_multimodal_config(apart, 2, three_axes=True, presence=SOME)
     stretched = RopeScaling(rope_type="llama3", original_max_position_embeddings=16)
@@ -186,7 +182,6 @@ def _longer(make: Callable[[], ExperimentConfig]) -> ExperimentConfig:
 def _contexts() -> Iterator[WholeRun]:
     proves = "context parallelism"
     yield WholeRun(proves, "a decoder that pads, in slices", _padded_decoder_in_slices)
-    yield WholeRun(proves, "an adapter", adapter_on_contexts)
 
 
 def _padded_decoder_in_slices() -> ExperimentConfig:
@@ -446,8 +441,6 @@ def apart_in_chunks(replicas: int = 1) -> ExperimentConfig:
 
 def _encoders_on_separate_ranks() -> Iterator[WholeRun]:
     apart = apart_multimodal_config
-    behind = partial(apart_config, (1, 1, 2), (1, 2, 1), 4, language_first=True)
-    yield WholeRun("an encoder behind the language model", "of two replicas", behind)
     deep = {"clip": (1, 1, 1), "dino": (1, 2, 1), LANGUAGE: (1, 2, 1)}
     make = partial(apart, deep, 4, frozen=["dino"])
     yield WholeRun("a frozen module on separate ranks", "dino", make)
@@ -523,13 +516,6 @@ def _adapted(
 ) -> ExperimentConfig:
     """Return an adapter between encoder and language model; see `with_adapter`."""
     return with_adapter(apart_config(images, language, 3), adapter, **fields)
-
-
-def adapter_on_contexts() -> ExperimentConfig:
-    """Return an adapter of recordings on two contexts of two tensor parallel ranks each."""
-    make = partial(_adapter_of_recordings, (2, 1, 1), (2, 1, 2), (1, 1, 2))
-    config = cut_along_sequences(make)
-    return on_contexts(lambda: config, adapter=2)
 
 
 def _adapter_of_recordings(

@@ -42,6 +42,11 @@ class Claim:
         return self.make()
 
     @property
+    def ranks(self) -> int:
+        """How many it takes, of all replicas."""
+        return self.config.model.total_world_size * self.config.replicas
+
+    @property
     def name(self) -> str:
         """The title and the mode, which no two claims share."""
         return f"{self.title}, {self.config.model.deployment_mode}"

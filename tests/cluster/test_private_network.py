@@ -134,7 +134,7 @@ def host_cluster() -> Iterator[EngineCluster]:
     """Two engines in the network of this machine, whose collectives have much time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(HOST_NETWORK, "1")
-        with EngineCluster(2, timeout=600.0, progress=False) as cluster:
+        with EngineCluster(2, timeout=600.0, preload=("torch",), progress=False) as cluster:
             yield cluster
 
 
