@@ -17,41 +17,36 @@ Sizes = tuple[int, int, int]
 
 
 def apart_config(
-    encoder: Sizes,
-    language: Sizes,
-    num_microbatches: int = 1,
-    **runtime: object,
+    encoder: Sizes, language: Sizes, num_microbatches: int = 1, **runtime: object
 ) -> ExperimentConfig:
     """Return a finalized config; sizes are (tensor, pipeline, data parallel)."""
-    base = digits_config(num_microbatches=num_microbatches, **runtime)
-    images, words = (_ranks(sizes) for sizes in (encoder, language))
-    model = MimoParallelismConfig(
-        llm_module_name="language_module",
+    config = digits_config(num_microbatches=num_microbatches, **runtime)
+    for name, sizes in (("images", encoder), (LANGUAGE, language)):
+        config.model.module_architectures[name].num_layers = 2 * sizes[1]
+    return _apart(config, {"images": encoder, LANGUAGE: language}, "apart")
+
+
+def _apart(config: ExperimentConfig, sizes: Mapping[str, Sizes], name: str) -> ExperimentConfig:
+    """Return a config whose modules lie on their ranks in the order in which they are given."""
+    model, offset, modules = config.model, 0, {}
+    for module, own in sizes.items():
+        modules[module] = _sizes(own, offset)
+        offset += own[0] * own[1] * own[2]
+    ids, networks = model.special_token_ids, model.module_architectures
+    decoders = [module for module in sizes if module not in (LANGUAGE, *ids)]
+    changed = MimoParallelismConfig(
+        llm_module_name=LANGUAGE,
         deployment_mode="heterogeneous",
-        module_parallelisms={
-            "images": _sizes(encoder, 0),
-            "language_module": _sizes(language, images),
-        },
-        special_token_ids=base.model.special_token_ids,
-        module_architectures={
-            "images": _layers(base, "images", 2 * encoder[1]),
-            "language_module": _layers(base, "language_module", 2 * language[1]),
-        },
+        module_parallelisms=modules,
+        special_token_ids={module: token for module, token in ids.items() if module in sizes},
+        module_architectures={module: networks[module] for module in sizes},
+        topology={"images": [LANGUAGE], LANGUAGE: decoders} if decoders else None,
     )
-    config = ExperimentConfig(
-        model=model,
-        data=base.data.model_copy(
-            update={"base_batch_size": SAMPLES_PER_MICROBATCH // language[2]}
-        ),
-        runtime=base.runtime.model_copy(update={"pipeline_schedule": "1f1b"}),
-        name="apart",
-    )
-    config.model.finalize(images + words)
+    config.data.base_batch_size = SAMPLES_PER_MICROBATCH // sizes[LANGUAGE][2]
+    config.runtime.pipeline_schedule = "1f1b"
+    config = config.model_copy(update={"model": changed, "name": name})
+    config.model.finalize(offset)
     return config
-
-
-def _ranks(sizes: Sizes) -> int:
-    return sizes[0] * sizes[1] * sizes[2]
 
 
 def _sizes(sizes: Sizes, offset: int) -> ModuleParallelismConfig:
@@ -63,14 +58,8 @@ def _sizes(sizes: Sizes, offset: int) -> ModuleParallelismConfig:
     )
 
 
-def _layers(config: ExperimentConfig, module: str, count: int) -> ModuleArchitecture:
-    return config.model.get_architecture(module).model_copy(update={"num_layers": count})
-
-
 def apart_multimodal_config(
-    sizes: Mapping[str, Sizes],
-    num_microbatches: int = 1,
-    **options: Any,
+    sizes: Mapping[str, Sizes], num_microbatches: int = 1, **options: Any
 ) -> ExperimentConfig:
     """Return a finalized config; modules lie on their ranks in the order in which they are given.
 
@@ -80,39 +69,14 @@ def apart_multimodal_config(
         options: of `multimodal_config`.
     """
     encoders = {name: (1, 1) for name in sizes if name != LANGUAGE} or {"clip": (1, 1)}
-    base = multimodal_config(
+    config = multimodal_config(
         {**encoders, LANGUAGE: (1, 1)}, "homogeneous", num_microbatches=num_microbatches, **options
     )
-    offset, modules = 0, {}
     for name, own in sizes.items():
-        modules[name] = _sizes(own, offset)
-        offset += _ranks(own)
-    networks = base.model.module_architectures
-    model = MimoParallelismConfig(
-        llm_module_name=LANGUAGE,
-        deployment_mode="heterogeneous",
-        module_parallelisms=modules,
-        special_token_ids={
-            name: token for name, token in base.model.special_token_ids.items() if name in sizes
-        },
-        module_architectures={
-            name: networks[name].model_copy(
-                update={"num_layers": networks[name].num_layers * sizes[name][1]}
-            )
-            for name in sizes
-        },
-    )
-    room = base.data.modality_seq_lengths
-    data = base.data.model_copy(
-        update={
-            "base_batch_size": SAMPLES_PER_MICROBATCH // sizes[LANGUAGE][2],
-            "modality_seq_lengths": {name: room[name] for name in room if name in sizes},
-        }
-    )
-    runtime = base.runtime.model_copy(update={"pipeline_schedule": "1f1b"})
-    config = ExperimentConfig(model=model, data=data, runtime=runtime, name="apart")
-    config.model.finalize(offset)
-    return config
+        config.model.module_architectures[name].num_layers *= own[1]
+    room = config.data.modality_seq_lengths
+    config.data.modality_seq_lengths = {name: room[name] for name in room if name in sizes}
+    return _apart(config, sizes, "apart")
 
 
 def decoded_config(
@@ -126,24 +90,11 @@ def decoded_config(
         num_microbatches: per step.
         runtime: what of that section is not as usual.
     """
-    base = apart_config(sizes["images"], sizes[LANGUAGE], num_microbatches, **runtime)
-    offset, modules = 0, {}
-    networks = dict(base.model.module_architectures)
+    config = digits_config(num_microbatches=num_microbatches, **runtime)
+    networks = config.model.module_architectures
     for name, own in sizes.items():
-        modules[name] = _sizes(own, offset)
-        offset += _ranks(own)
-        networks.setdefault(name, _decoder(2 * own[1]))
-    decoders = [name for name in sizes if name not in ("images", LANGUAGE)]
-    model = base.model.model_copy(
-        update={
-            "module_parallelisms": modules,
-            "module_architectures": networks,
-            "topology": {"images": [LANGUAGE], LANGUAGE: decoders},
-        }
-    )
-    config = base.model_copy(update={"model": model, "name": "decoded"})
-    config.model.finalize(offset)
-    return config
+        networks.setdefault(name, _decoder()).num_layers = 2 * own[1]
+    return _apart(config, sizes, "decoded")
 
 
 def _images_of(reading: ModuleArchitecture) -> dict[str, int]:
@@ -275,9 +226,9 @@ def _together(
     return {one: number for one, number in left.items() if one not in others}
 
 
-def _decoder(num_layers: int) -> ModuleArchitecture:
+def _decoder() -> ModuleArchitecture:
     return ModuleArchitecture(
-        num_layers=num_layers,
+        num_layers=1,
         hidden_size=32,
         num_attention_heads=4,
         seq_length=42,
