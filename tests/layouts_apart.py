@@ -137,20 +137,23 @@ def with_image_decoder(
         **(_sound_of(reading) if reading.modality == "audio" else _images_of(reading)),
     )
     graph = {source: list(fed) for source, fed in model.module_topology.items()}
-    changed = model.model_copy(
-        update={
-            "module_parallelisms": {
-                **model.module_parallelisms,
-                name: _sizes(sizes, model.total_world_size),
-            },
-            "module_architectures": {
-                **model.module_architectures,
-                name: network.model_copy(update=fields),
-            },
-            "topology": {**graph, LANGUAGE: [*graph[LANGUAGE], name]},
-        }
-    )
+    graph[LANGUAGE].append(name)
+    changed = _with_module(model, name, sizes, network.model_copy(update=fields), topology=graph)
     return config.model_copy(update={"model": changed}).finalize()
+
+
+def _with_module(
+    model: MimoParallelismConfig,
+    name: str,
+    sizes: Sizes,
+    network: ModuleArchitecture,
+    **fields: object,
+) -> MimoParallelismConfig:
+    """Return a model with one more module, on the last ranks, and with other fields."""
+    modules = {**model.module_parallelisms, name: _sizes(sizes, model.total_world_size)}
+    networks = {**model.module_architectures, name: network}
+    update = {"module_parallelisms": modules, "module_architectures": networks, **fields}
+    return model.model_copy(update=update)
 
 
 def with_adapter(
@@ -179,20 +182,9 @@ def with_adapter(
         vocab_size=0,
         modal_type="rows",
     )
-    changed = model.model_copy(
-        update={
-            "module_parallelisms": {
-                **model.module_parallelisms,
-                name: _sizes(sizes, model.total_world_size),
-            },
-            "module_architectures": {
-                **model.module_architectures,
-                name: network.model_copy(update=fields),
-            },
-            "special_token_ids": _together(model.special_token_ids, encoder, others, name),
-            "topology": graph,
-        }
-    )
+    ids = _together(model.special_token_ids, encoder, others, name)
+    network = network.model_copy(update=fields)
+    changed = _with_module(model, name, sizes, network, special_token_ids=ids, topology=graph)
     lengths = _together(data.modality_seq_lengths, encoder, others, name)
     if name in lengths:
         lengths[name] = sum(data.modality_seq_lengths[feeding] for feeding in (encoder, *others))
