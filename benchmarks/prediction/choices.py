@@ -33,6 +33,9 @@ COLUMNS = names(
 )
 SEQUENCE, VOCABULARY = 4096, 131072
 """Of the Ultra-Scale Playbook, whose table this is."""
+UNTIED = 10_000
+"""Inner width from which on its models have an output layer of their own (`tie_word_embeddings` in
+its `scaling_benchmarks.py`); that 1B is tied is what its peaks of memory say, too."""
 GPU, STACK = "h100-efa", "nanotron"
 LIKELY = 0.5
 """Probability of fitting below which a layout counts as refused."""
@@ -131,7 +134,7 @@ def _task(row: Row) -> PredictionTask:
     hidden, heads = whole(row, "hidden"), whole(row, "heads")
     head = hidden // heads
     net = Transformer(whole(row, "layers"), hidden, heads, heads, head, whole(row, "ffn"))
-    model = LanguageModel(row["model"], net, VOCABULARY)
+    model = LanguageModel(row["model"], net, VOCABULARY, tied=net.dense.width < UNTIED)
     sizes = ParallelSizes(
         tensor=whole(row, "tp"),
         pipeline=whole(row, "pp"),

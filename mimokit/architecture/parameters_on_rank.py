@@ -62,10 +62,11 @@ def stage_layers(
 def layers_before(layers: int, sizes: ParallelSizes, stage: Numbers) -> Numbers:
     """Return the layers in front of a stage, where layers are dealt by their products.
 
-    A layer goes to the first stage up to whose end its share of all products, logits included, has
-    been reached. The logits are on the last stage.
+    A layer goes to the first stage before whose end it begins, counted in shares of all products,
+    logits included; no stage is passed over. The logits are on the last stage.
     """
-    reached = np.floor((layers + sizes.logits_as_layers) * stage / sizes.pipeline + _ROUNDING)
+    reached = np.ceil((layers + sizes.logits_as_layers) * stage / sizes.pipeline - ROUNDING)
+    reached = np.maximum(reached, stage)
     return np.where(np.greater_equal(stage, sizes.pipeline), layers, np.minimum(reached, layers))
 
 
@@ -85,16 +86,8 @@ def fullest_between(layers: int, sizes: ParallelSizes) -> tuple[Numbers, Numbers
     return np.minimum(stages[held.argmax(axis=-1)], last), mean / np.maximum(1, most)
 
 
-def has_empty_stage(layers: int, sizes: ParallelSizes) -> bool:
-    """Return whether a stage before the last gets no layer, where layers are dealt."""
-    if not np.any(np.greater(sizes.logits_as_layers, 0)):
-        return False
-    ends = layers_before(layers, sizes, np.arange(int(sizes.pipeline)))
-    return bool(np.any(np.diff(ends) < 1))
-
-
-_ROUNDING = 1e-9
-"""What a share of whole layers may be short of them by."""
+ROUNDING = 1e-9
+"""What a share of whole layers may differ from them by."""
 
 
 def stage_spans(layers: int, sizes: ParallelSizes, extra: int = 0) -> tuple[Span, ...]:

@@ -11,7 +11,7 @@ import pytest
 
 from mimokit.architecture import LanguageModel, Transformer
 from mimokit.architecture.parallel_sizes import ParallelSizes
-from mimokit.architecture.parameters_on_rank import has_empty_stage, layers_of, stage_layers
+from mimokit.architecture.parameters_on_rank import layers_of, stage_layers
 from mimokit.config.errors import ConfigError
 from mimokit.prediction.hardware import load_hardware
 from mimokit.prediction.layout import Layout
@@ -19,7 +19,7 @@ from mimokit.prediction.own_runs import OwnRun, adjust
 from mimokit.prediction.own_runs.fit import most_telling
 from mimokit.prediction.prediction import predict_task
 from mimokit.prediction.result import chance_text
-from mimokit.prediction.room import chance_below
+from mimokit.prediction.room import chance_below, has_empty_stage
 from mimokit.prediction.step_time import Software, load_software
 from mimokit.prediction.task import PredictionTask, system_of
 from mimokit.prediction.workload import Workload
@@ -29,13 +29,12 @@ MODEL = LanguageModel("1B", NET, 131072)
 
 
 def dealt_one_by_one(layers: int, logits: float, stages: int) -> list[int]:
-    """Return the layers of each stage as Nanotron deals blocks: up to a share of all products."""
+    """Return the layers of each stage as Nanotron deals blocks: the next stage follows a share."""
     ends = [(layers + logits) * (stage + 1) / stages for stage in range(stages)]
     counts, stage = [0] * stages, 0
     for layer in range(1, layers + 1):
-        while layer > ends[stage] + 1e-9 and stage < stages - 1:
-            stage += 1
         counts[stage] += 1
+        stage += stage < stages - 1 and layer >= ends[stage] - 1e-9
     return counts
 
 
@@ -48,7 +47,16 @@ def test_layers_are_dealt_by_products(layers: int, logits: float, stages: int) -
     dealt = [int(stage_layers(layers, layers, sizes, each).total) for each in range(stages)]
     assert dealt == expected
     assert sum(dealt) == layers
-    assert has_empty_stage(layers, sizes) == (0 in expected[:-1])
+
+
+@pytest.mark.parametrize(
+    ("layers", "logits", "stages", "nothing"),
+    [(16, 4.0, 8, False), (16, 4.0, 16, True), (32, 2.2, 32, False), (32, 2.2, 64, True)],
+)
+def test_a_stage_may_get_nothing(layers: int, logits: float, stages: int, nothing: bool) -> None:
+    """The Playbook: of 1B on 16 stages 1 of 57 runs started, of 8B on 32 stages 11 of 29."""
+    sizes = ParallelSizes(pipeline=stages, logits_as_layers=logits)
+    assert has_empty_stage(layers, sizes) == nothing
 
 
 def task(stack: Software, gpu: str = "h100-efa", **sizes: Any) -> PredictionTask:
@@ -86,9 +94,55 @@ def test_a_tight_layout_is_slower_and_may_not_fit() -> None:
     assert calm.fit_chance == tight.fit_chance
 
 
-def test_a_stage_without_a_layer_hardly_ever_starts() -> None:
-    assert predict_task(task(NANOTRON, pipeline=16, data=1)).fit_chance < 0.2
-    assert predict_task(task(NANOTRON, pipeline=4, data=2)).fit_chance > 0.9
+@pytest.mark.parametrize(
+    ("sizes", "starts"),
+    [
+        ({"pipeline": 4, "data": 2}, True),
+        ({"pipeline": 16, "data": 1}, False),  # the last stage gets nothing
+        ({"tensor": 16, "pipeline": 8, "data": 1, "micro_batch": 64}, False),  # 4 micro-batches
+        ({"tensor": 16, "pipeline": 8, "data": 1, "micro_batch": 32}, True),  # 8
+        ({"pipeline": 4, "data": 4, "distributed_optimizer": False}, True),  # not tied
+    ],
+)
+def test_what_a_stack_does_not_start_is_no_matter_of_room(
+    sizes: dict[str, int], starts: bool
+) -> None:
+    assert (predict_task(task(NANOTRON, **sizes)).fit_chance > 0.9) == starts
+    anywhere = replace(NANOTRON, fills_pipelines=False, deals_layers=False)
+    assert predict_task(task(anywhere, **sizes)).fit_chance > 0.9
+
+
+@pytest.mark.parametrize(
+    ("data", "sharded", "micro_batch", "starts"),
+    [
+        (4, False, 1, False),
+        (4, True, 1, True),
+        (2, False, 1, True),  # on one node
+        (4, False, 8, True),  # 8 micro-batches
+    ],
+)
+def test_a_tied_pipeline_over_nodes_needs_a_sharded_optimizer(
+    data: int, sharded: bool, micro_batch: int, starts: bool
+) -> None:
+    sizes = {"tensor": 2, "pipeline": 2, "data": data, "micro_batch": micro_batch}
+    asked = task(NANOTRON, **sizes, distributed_optimizer=sharded)
+    asked = replace(asked, workload=replace(asked.workload, global_batch_size=64 * data))
+    found = predict_task(replace(asked, model=replace(MODEL, tied=True)))
+    assert (found.fit_chance > 0.9) == starts
+
+
+def test_what_a_stack_keeps_is_measured() -> None:
+    """The Playbook's 1B, tied: allocated and reserved on the first stage, in GiB."""
+    tied = replace(MODEL, tied=True)
+    for sizes, measured in (
+        ({"data": 16}, 24.0),
+        ({"data": 16, "micro_batch": 2}, 35.0),
+        ({"data": 16, "distributed_optimizer": False}, 36.7),
+        ({"tensor": 2, "data": 8, "micro_batch": 8}, 58.7),
+        ({"pipeline": 8, "data": 2, "micro_batch": 4}, 46.3),
+    ):
+        found = predict_task(replace(task(NANOTRON, **sizes), model=tied))
+        assert found.peak_memory / 2**30 == pytest.approx(measured, rel=0.1), sizes
 
 
 def test_the_chance_grows_with_room() -> None:
@@ -110,7 +164,7 @@ def test_a_stack_is_described_in_a_file(tmp_path: Path) -> None:
     facts = {"deals_layers": False, "host_layer": 0.003, "tensor_overlap": "async"}
     stack = load_software(file(tmp_path / "mine.json", facts=facts))
     assert (stack.deals_layers, stack.host_layer, stack.tensor_overlap) == (False, 0.003, "async")
-    assert stack.keeps_gathered
+    assert stack.keeps_copies
     assert int(layers_of(MODEL, ParallelSizes(pipeline=4), 3).total) == 4
 
 

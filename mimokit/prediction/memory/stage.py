@@ -106,8 +106,6 @@ def stage_memory(
     count = sizes.micro_batch if samples is None else samples
     tokens = count * seq / sizes.context
     alive = micro_batches_in_flight(sizes, micro_batches, stage) if held_for is None else held_for
-    if storage.in_flight != 1:
-        alive = np.minimum(micro_batches, 1 + storage.in_flight * (alive - 1))
     kept = _kept(module, sizes, tokens, seq, stage, storage, frozen=frozen)
     backward = 0.0 if frozen and not passes_gradient else 1.0
     parameters = rank_parameters(module, sizes, stage)
@@ -135,10 +133,9 @@ def _kept(
     whole = layers.first(storage.recompute_layers)
     inputs = storage.number * net.hidden * tokens / sizes.sequence_shards
     kept: Numbers = inputs * whole.total
-    if storage.keeps_gathered:  # the inputs of attention and of the feed-forward layer
-        cut = np.logical_and(np.greater(sizes.sequence_shards, 1), np.equal(sizes.pipeline, 1))
-        gathered = 2 * storage.number * net.hidden * tokens
-        kept = kept + cut * gathered * (layers.total - whole.total)
+    if storage.keeps_copies:
+        copies = storage.number * tokens * (net.heads * net.v_dim + net.dense.width) / sizes.tensor
+        kept = kept + copies * (layers.dense - whole.dense)
     further = np.equal(stage, sizes.pipeline - 1) * module.next_token_layers
     each = {
         moe: layer_activations(
@@ -159,7 +156,7 @@ def _kept(
     for moe, count in (*counts, (net.moe, further)):
         if moe in each:
             kept = kept + count * each[moe]
-    return kept
+    return storage.reserved * kept
 
 
 def total_bytes(parts: Mapping[str, Numbers]) -> Numbers:
@@ -193,7 +190,7 @@ def _buffers(
     """Return the bytes of temporary buffers inside one layer's passes.
 
     Full recompute rebuilds one layer at a time, and that of modules theirs of one layer. Sequence
-    parallelism gathers the input of a layer.
+    parallelism gathers the input of a layer, and what it gathers and scatters may wait to be freed.
     """
     net = module.net
     number = storage.number
@@ -205,7 +202,8 @@ def _buffers(
         left = whole_layer(net, net.moe, sizes, tokens, number, storage.recompute_modules)
         again = layer - left
     rebuilt = np.where(np.equal(sizes.recompute, RECOMPUTE_FULL), layer, again)
-    gathered = np.where(np.greater(sizes.sequence_shards, 1), number * net.hidden * tokens, 0)
+    whole = storage.whole_buffers * number * net.hidden * tokens
+    gathered = np.where(np.greater(sizes.sequence_shards, 1), whole, 0)
     unused = storage.number * _largest_matrices(net, sizes) * storage.dummy_gradients
     return backward * (rebuilt + gathered + unused * (not frozen))
 

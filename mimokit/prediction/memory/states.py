@@ -41,8 +41,9 @@ class Storage:
         dummy_gradients: Transformer Engine keeps an unused gradient of each shape of a weight.
         recompute_layers: layers of each stage that keep their input alone.
         recompute_modules: parts of other layers that are computed again, by Megatron's names.
-        in_flight: micro-batches whose activations a pipeline keeps, over those in flight in it.
-        keeps_gathered: what tensor parallelism gathers is kept for the backward pass.
+        reserved: memory reserved for activations, over what these take.
+        keeps_copies: a layer keeps the activated gate, and the output of attention once more.
+        whole_buffers: activations of all tensor-parallel ranks that a rank's buffers hold.
         logit_copies: bytes that the loss keeps of a logit, beside the logit.
     """
 
@@ -58,8 +59,9 @@ class Storage:
     dummy_gradients: bool = False
     recompute_layers: int = 0
     recompute_modules: tuple[str, ...] = ()
-    in_flight: float = 1.0
-    keeps_gathered: bool = False
+    reserved: float = 1.0
+    keeps_copies: bool = False
+    whole_buffers: float = 1.0
     logit_copies: float = 4.0
 
 

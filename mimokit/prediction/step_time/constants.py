@@ -200,11 +200,11 @@ CONSTANTS: Mapping[str, Constant] = _table(
         ),
         Constant(
             "matrix nanotron", "share of `matrix h100` that products of Nanotron reach",
-            SHARE, 0.843, 0.7, 1.0, "Playbook, 1 to 32 nodes", fitted=True,
+            SHARE, 0.83, 0.7, 1.0, "Playbook, 1 to 32 nodes", fitted=True,
         ),
         Constant(
             "host_piped", "seconds per tensor rank of a collective in a pipeline over nodes, more",
-            SECONDS, 0.278e-3, 0.05e-3, 0.6e-3,
+            SECONDS, 0.27e-3, 0.05e-3, 0.6e-3,
             "Playbook, 1 sample a micro-batch: 8.5, 13, 21 ms a layer at TP 2, 4, 8, not 4.4",
             fitted=True,
         ),
@@ -214,7 +214,7 @@ CONSTANTS: Mapping[str, Constant] = _table(
         ),
         Constant(
             "network efa", "`network` of Elastic Fabric Adapters",
-            SHARE, 0.40, 0.2, 0.95, "Playbook, 2 to 32 nodes", fitted=True,
+            SHARE, 0.39, 0.2, 0.95, "Playbook, 2 to 32 nodes", fitted=True,
         ),
     )
 )  # fmt: skip

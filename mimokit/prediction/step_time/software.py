@@ -55,9 +55,14 @@ class Software:
             unused gradient of each shape of a weight.
         deals_layers: layers are dealt to stages so that these have equal products, the logits among
             them; otherwise stages have equally many layers.
-        in_flight: micro-batches whose activations a pipeline keeps, over those in flight in it.
-        keeps_gathered: inputs that tensor parallelism gathers are kept for the backward pass, and
-            not gathered again.
+        fills_pipelines: a pipeline refuses fewer micro-batches than its stages less one.
+        ties_sharded: what is tied over stages on several domains needs a sharded optimizer.
+        reserved: memory that the allocator reserves for activations, over what these take.
+        keeps_copies: for want of fused kernels a layer keeps the activated gate, and the output of
+            attention once more.
+        keeps_gradients: gradients in 16 bits are kept until all of a backward pass are there.
+        whole_buffers: activations of all tensor-parallel ranks that buffers of collectives hold.
+        outside_bytes: on a GPU, outside the allocator: CUDA's context, buffers of communicators.
         logit_copies: bytes that the loss keeps of a logit, beside the logit.
         loss_bytes: bytes per logit that the loss moves in a forward pass; twice as many behind.
         host_piped: seconds per rank of a tensor-parallel group that a collective takes longer in a
@@ -93,8 +98,13 @@ class Software:
     expert_passes: float = 4.0
     dummy_gradients: bool = False
     deals_layers: bool = False
-    in_flight: float = 1.0
-    keeps_gathered: bool = False
+    fills_pipelines: bool = False
+    ties_sharded: bool = False
+    reserved: float = 1.0
+    keeps_copies: bool = False
+    keeps_gradients: bool = False
+    whole_buffers: float = 1.0
+    outside_bytes: float = 0.0
     logit_copies: float = 4.0
     loss_bytes: float = FUSED_LOSS
     host_piped: float = 0.0
@@ -180,18 +190,26 @@ NANOTRON = Software(
     overlaps_shards=False,
     overlaps_sends=False,
     deals_layers=True,
-    keeps_gathered=True,
-    logit_copies=12.0,
+    fills_pipelines=True,
+    ties_sharded=True,
+    reserved=1.15,
+    keeps_copies=True,
+    keeps_gradients=True,
+    whole_buffers=10.0,
+    outside_bytes=2.0 * 2**30,
+    logit_copies=8.0,
     loss_bytes=UNFUSED_LOSS,
     straggling=value("straggling"),
     memory_error=0.1,
-    retries=2.0,
-    in_flight=2.3,
+    retries=3.0,
     memory_share=1.25,
 )
-"""Nanotron, as in the Ultra-Scale Playbook of February 2025: layers are dealt by their products
-(`get_block_compute_costs`); gradients are added up in fp32, reduced during the last backward pass
-without ZeRO, and behind it with ZeRO 1."""
+"""Nanotron, as in the Ultra-Scale Playbook of February 2025 (commit e24d2483): layers are dealt by
+their products (`get_block_compute_costs`); gradients are added up in fp32 after a backward pass
+(`FP32GradientAccumulator`), reduced during the last one without ZeRO, and behind it with ZeRO 1.
+1F1B asserts a number of micro-batches. `reserved` and `whole_buffers` are of the 868 peaks of the
+Playbook's first stages. Of pipelines of a tied model over nodes with more than 8 micro-batches and
+without ZeRO none of 28 ran; the Playbook does not say why."""
 
 MIMOKIT = Software("mimokit", fused_attention=False, fused_elementwise=False, overlaps_data=False)
 """mimokit's own engine on CPUs: Megatron's local layers in fp32. What the host takes is part of the
@@ -247,7 +265,9 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
     "expert_passes": (1.0, 20.0),
     "logit_copies": (0.0, 32.0),
     "loss_bytes": (4.0, 40.0),
-    "in_flight": (1.0, 4.0),
+    "reserved": (1.0, 2.0),
+    "whole_buffers": (1.0, 60.0),
+    "outside_bytes": (0.0, 16e9),
     "straggling": (0.0, 0.5),
     "memory_error": (0.005, 0.5),
     "retries": (0.0, 20.0),

@@ -139,7 +139,7 @@ class System:
         number = float(self.number_bytes)
         master = MASTER_WEIGHT if self.number_bytes == FULL else 0  # the weights are the master's
         return Storage(
-            gradient=self.main_gradient_bytes,
+            gradient=self.main_gradient_bytes + self.number_bytes * self.software.keeps_gradients,
             product_input=self.kept_bytes,
             matrix_weight=self.software.fp8_weight_bytes if self.precision == "fp8" else number,
             strategy=self.strategy_bytes,
@@ -151,8 +151,9 @@ class System:
             dummy_gradients=self.software.dummy_gradients,
             recompute_layers=self.recipe.recompute_layers,
             recompute_modules=self.recipe.recompute_modules,
-            in_flight=self.software.in_flight,
-            keeps_gathered=self.software.keeps_gathered,
+            reserved=self.software.reserved,
+            keeps_copies=self.software.keeps_copies,
+            whole_buffers=self.software.whole_buffers,
             logit_copies=self.software.logit_copies,
         )
 
