@@ -21,6 +21,8 @@ def planner(chromium: Browser, lab: LabServer) -> Iterator[PlannerPage]:
 
 def test_steps_follow_what_is_dragged_dropped_and_clicked(planner: PlannerPage) -> None:
     view = planner.root.locator(".samples-view")
+    expect(view.get_by_role("alert")).to_be_hidden()
+    view.get_by_label("Samples of").select_option("interleaved_pages")
     expect(view.get_by_role("alert")).to_contain_text("more than the 4,096 tokens")
     planner.field("End of text").fill("1000")
     planner.field("End of vision.items").fill("3")

@@ -85,6 +85,19 @@ def test_a_bar_shows_who_waits_in_a_batch_with_such_samples(tmp_path: Path) -> N
     assert "with balanced frames" in shown["batch"]
 
 
+@pytest.mark.parametrize(
+    ("preset", "source"),
+    [(PRESET, "image_captions"), ("preset:digits_audio", "image_captions")],
+)
+def test_without_samples_there_are_those_of_a_mix_that_fits(preset: str, source: str) -> None:
+    """Of LLaVA's 4,096 tokens pages and videos have more; no mix has scans and speech."""
+    session = Session(Draft(content_of(preset)))
+    session.handle({"type": "tab", "name": "samples"})
+    shown = picture(session)
+    assert shown["source"] == source
+    assert bool(shown["problem"]) == (preset != PRESET)
+
+
 def test_samples_that_do_not_fit_are_said_and_dragging_mends_it(tmp_path: Path) -> None:
     session = opened(tmp_path, TAIL)
     long = picture(session, source="interleaved_pages")

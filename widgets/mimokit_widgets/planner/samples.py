@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from mimokit.layout_search.over_samples import SearchOverSamples
     from mimokit.prediction.task import PredictionTask
 
-DEFAULT = "interleaved_pages"
 FOLLOWS = "The best layout follows when you let go."
 FINALISTS = 6
 """Layouts of the last search that follow the samples."""
@@ -74,6 +74,23 @@ class SampleQuestion:
             if name.rpartition(".")[0] in self.without:
                 columns[name] = np.zeros(len(mix))
         return mix_of(columns, mix.source)
+
+
+def first_source(config: ExperimentConfig) -> str:
+    """Return what a config names, else the first published mix that fits its model and sequence."""
+    from mimokit.architecture.from_config import model_of_config
+    from mimokit.prediction.sample_loads import loads_of
+    from mimokit.prediction.task import workload_of_config
+
+    if config.data.workload:
+        return config.data.workload
+    model = model_of_config(config.model, config.name)
+    workload = workload_of_config(without_workload(config))
+    for name in mix_names():
+        with suppress(ConfigError):
+            loads_of(read_mix(name), model, workload)
+            return name
+    return mix_names()[0]
 
 
 def samples_picture(
@@ -230,6 +247,3 @@ def judged(searched: SearchResult, mix: SampleMix) -> SearchOverSamples:
 
     workload = replace(searched.task.workload, mix=mix)
     return over_samples(replace(searched.task, workload=workload), searched.finalists[:FINALISTS])
-
-
-__all__ = ["DEFAULT", "SampleQuestion", "judged", "samples_picture"]

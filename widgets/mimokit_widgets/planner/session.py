@@ -28,7 +28,7 @@ from mimokit_widgets.planner.outcome import (
     resolved_config,
 )
 from mimokit_widgets.planner.paths import SIZES, mapping_at
-from mimokit_widgets.planner.samples import DEFAULT, SampleQuestion
+from mimokit_widgets.planner.samples import SampleQuestion, first_source
 from mimokit_widgets.planner.verdicts import Verdicts
 from mimokit_widgets.view_models.frame_session import FrameSession
 
@@ -313,8 +313,8 @@ class Session:
     def look_at_samples(self) -> SampleQuestion:
         """Return the question about samples: those of the config, else of a published mix."""
         if self.samples is None:
-            named = self.valid.config.data.workload if self.valid else None
-            self.samples = SampleQuestion(named or DEFAULT)
+            assert self.resolved is not None, "no tab is open before a layout is valid"
+            self.samples = SampleQuestion(first_source(self.resolved))
         return self.samples
 
     def pin(self, layout: Draft) -> None:
