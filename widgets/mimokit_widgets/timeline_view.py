@@ -9,9 +9,9 @@ import traitlets
 
 from mimokit.analysis import read_trace
 from mimokit.charts.timeline.groups import drawn_timeline
-from mimokit.charts.timeline.spans import spans_in_words
+from mimokit.charts.timeline.spans import NodesTimeline, spans_in_words
 from mimokit.planning.types import LayoutPlan
-from mimokit.prediction import PredictedTimeline, StrategyTimeline
+from mimokit.prediction import PredictedTimeline
 from mimokit.tables import Section
 from mimokit_widgets._widget import PersistentWidget, alive
 from mimokit_widgets.modules import joined_modules, joined_styles
@@ -47,7 +47,7 @@ class TimelineView(PersistentWidget):
         prediction: PredictedTimeline | None = None,
         iteration: int | None = None,
         inside: pd.DataFrame | None = None,
-        nodes: Mapping[str, StrategyTimeline] | None = None,
+        nodes: Mapping[str, NodesTimeline] | None = None,
         **options: Any,
     ) -> None:
         """Show what is given.

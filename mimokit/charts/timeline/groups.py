@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mimokit.analysis import planned_steps, simulate_as_measured, traced_iteration
 from mimokit.charts.timeline.spans import (
     UNITS,
+    NodesTimeline,
     TimelineGroup,
     of_nodes,
     of_plan,
@@ -20,7 +21,7 @@ from mimokit.planning.types import LayoutPlan
 if TYPE_CHECKING:
     import pandas as pd
 
-    from mimokit.prediction import PredictedTimeline, StrategyTimeline
+    from mimokit.prediction import PredictedTimeline
 
 WITHOUT_PLAN = "Without a plan transfers do not say their bytes and ends; give plan=."
 
@@ -31,7 +32,7 @@ def drawn_timeline(
     prediction: PredictedTimeline | None = None,
     iteration: int | None = None,
     inside: pd.DataFrame | None = None,
-    nodes: Mapping[str, StrategyTimeline] | None = None,
+    nodes: Mapping[str, NodesTimeline] | None = None,
 ) -> tuple[list[TimelineGroup], dict[str, Any]]:
     """Return what is drawn of a run, and the same as plain data for the browser.
 

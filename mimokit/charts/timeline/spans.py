@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mimokit.charts._palette import PHASE_COLORS, STEP_COLORS, WAITING, pass_colors
 from mimokit.planning.pipeline import PipelinePlan
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from mimokit.planning.schedule import Timeline
-    from mimokit.prediction import PredictedTimeline, StrategyTimeline
+    from mimokit.prediction import PredictedTimeline
 
 UNITS = "units of the plan's clock: a forward takes 1, a backward 2"
 PERFETTO = "https://ui.perfetto.dev"
@@ -130,10 +130,23 @@ def of_prediction(timeline: PredictedTimeline) -> TimelineGroup:
     return TimelineGroup("predicted", timeline.lanes, tuple(spans))
 
 
-def of_nodes(name: str, timeline: StrategyTimeline) -> TimelineGroup:
+class NodesTimeline(Protocol):
+    """What a timeline needs of nodes; `mimokit.prediction.strategy_timeline` returns it."""
+
+    @property
+    def blocks(self) -> Sequence[Any]:
+        """What a node does for a while: node, activity, start, stop, step."""
+
+    @property
+    def nodes(self) -> int:
+        """How many there are."""
+
+
+def of_nodes(name: str, timeline: NodesTimeline) -> TimelineGroup:
     """Return what the nodes of a strategy do, and for how much of the time they compute."""
-    whole = timeline.nodes * timeline.wall_seconds
-    share = sum(timeline.seconds("compute")) / whole if whole else 1.0
+    whole = timeline.nodes * max((block.stop for block in timeline.blocks), default=0.0)
+    computing = (block for block in timeline.blocks if NODES[block.activity] == COMPUTING)
+    share = sum(block.stop - block.start for block in computing) / whole if whole else 1.0
     spans = []
     for block in timeline.blocks:
         key = NODES[block.activity]
