@@ -283,14 +283,16 @@ def choice_rows(choices: Sequence[Choice]) -> list[Row]:
         ("failures foreseen", failed, 90.0, True),
         ("runners refused", refused, 1.0, False),
     )
-    return [
+    rows = [
         _row(f"{name}, {given} own runs given", float(np.mean(found)), target, "% mean", least)
         for name, found, target, least in named
         if found
     ]
+    worst = _row(f"worst loss of the best, {given} own runs given", max(best), WORST_LOSS, "%")
+    return [*rows, worst] if given else rows
 
 
-NEAR_NODES = 8
+NEAR_NODES, WORST_LOSS = 8, 15.0
 CHOICE_TARGETS: Mapping[bool, tuple[float, float, float, float]] = {
     False: (15.0, 25.0, 15.0, 5.0),
     True: (10.0, 10.0, 5.0, 1.0),
