@@ -27,12 +27,12 @@ def expect_told(page: Page) -> None:
 
 
 def test_what_a_user_does_is_answered_by_a_sentence(browser_page: Page, tmp_path: Path) -> None:
-    page = shown(browser_page, mw.LayoutPlanner(), tmp_path)
-    expect(page.locator(".kernel-ended")).to_be_hidden()
+    page = shown(browser_page, mw.LayoutPlanner(), tmp_path)  # asks for what is one step away
     page.get_by_label("DP of images", exact=True).fill("2")
     expect_told(page)
     stepper = Stepper(FakeCluster(), apart_config((1, 1, 4), (2, 1, 2), 2))
     shown(page, mw.StepperView(stepper), tmp_path)
+    expect(page.locator(".kernel-ended")).to_be_hidden()
     page.get_by_role("button", name="Next ›").click()
     expect_told(page)
     expect(page.get_by_role("button", name="Next ›")).to_be_disabled()
