@@ -84,11 +84,11 @@ def _predicted(source: "str | ExperimentConfig", world_size: int | None) -> str:
     from mimokit.config.errors import ConfigError
     from mimokit.prediction.prediction import predict_task
     from mimokit.prediction.task import task_of
-    from mimokit.prediction.verdict import verdict_of, verdict_sentence
+    from mimokit.prediction.verdict import verdict_sentence
 
     try:
         task = task_of(source, world_size=world_size)
-        verdict = verdict_of(predict_task(task))
+        verdict = predict_task(task).verdict
     except ConfigError as error:
         return f"Nothing is predicted: {error}"
     return f"Predicted on {task.system.hardware.name}: {verdict_sentence(verdict)}."

@@ -11,8 +11,7 @@ from mimokit.layout_search.task import SearchTask
 from mimokit.layout_search.why_not import WhyNot, why_not
 from mimokit.prediction import Layout, Prediction
 from mimokit.prediction.band import is_tie
-from mimokit.prediction.result import chance_text
-from mimokit.prediction.verdict import DOLLARS, MEASURES, verdict_of, verdict_texts
+from mimokit.prediction.verdict import DOLLARS, MEASURES, chance_text, verdict_texts
 from mimokit.tables import Report, Section
 from mimokit.units import GIB, counted, parameters_text, seconds_text
 
@@ -218,7 +217,7 @@ def more_alike(count: int) -> str:
 def row_of(prediction: Prediction, *alike: Prediction) -> tuple[str, ...]:
     """Return a prediction as the cells of a table with `COLUMNS`, and how many are alike."""
     more = more_alike(len(alike))
-    verdict = verdict_texts(verdict_of(prediction))
+    verdict = verdict_texts(prediction.verdict)
     return (
         prediction.layout.mode,
         f"{prediction.layout.gpus:,}",

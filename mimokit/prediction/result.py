@@ -13,19 +13,9 @@ from mimokit.prediction.explanation import StepExplanation
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.memory import MemoryLine
 from mimokit.prediction.step_time.breakdown import PART_WORDS
+from mimokit.prediction.verdict import Verdict, chance_text, verdict_lines
 from mimokit.tables import Report, Section
 from mimokit.units import GIB, counted, seconds_text
-
-SURE = 0.98
-"""Probability from which on a prediction says nothing of it."""
-
-
-def chance_text(chance: float) -> str:
-    """Return " in 9 of 10 runs", where it is not sure whether a layout fits; else nothing."""
-    if not 1 - SURE < chance < SURE:
-        return ""
-    return f", in {min(9, max(1, round(10 * chance)))} of 10 runs"
-
 
 _NOT_WRITTEN = ("lines", "memory_table", "work")
 
@@ -109,11 +99,30 @@ class Prediction(Report):
             text += f"\n{self.dollars_per_million_tokens:.3g} dollars per million tokens"
         return "\n".join((text, *self.supposed))
 
+    @property
+    def verdict(self) -> Verdict:
+        """What layouts are compared by."""
+        totals = {name: sum(parts.values()) for name, parts in self.memory.items()}
+        if self.layout.mode == "heterogeneous":
+            fullest = max(totals, key=totals.__getitem__)
+            totals = {fullest: totals[fullest]}
+        price = self.dollars_per_million_tokens
+        return Verdict(
+            seconds=self.seconds,
+            low=self.low,
+            high=self.high,
+            tokens_per_gpu=self.tokens_per_second / self.layout.gpus,
+            memory=totals,
+            capacity=self.capacity,
+            idle=self.parts.get("bubble", 0.0) / self.seconds,
+            dollars=None if price is None else 1000 * price,
+            fit_chance=self.fit_chance,
+            supposed=self.supposed,
+        )
+
     def sections(self) -> tuple[Section, ...]:
         """Return what layouts are compared by, the parts of the step and the memory."""
-        from mimokit.prediction.verdict import verdict_lines, verdict_of
-
-        lines = verdict_lines(verdict_of(self))
+        lines = verdict_lines(self.verdict)
         totals = [[line.value for line in lines], [line.note for line in lines]]
         labels = [line.label for line in lines]
         heading = f"{counted(self.layout.gpus, 'GPU')}, {self.layout}"

@@ -3,8 +3,17 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from mimokit.prediction.result import Prediction, chance_text
 from mimokit.units import GIB, seconds_text
+
+SURE = 0.98
+"""Probability from which on a prediction says nothing of it."""
+
+
+def chance_text(chance: float) -> str:
+    """Return " in 9 of 10 runs", where it is not sure whether a layout fits; else nothing."""
+    if not 1 - SURE < chance < SURE:
+        return ""
+    return f", in {min(9, max(1, round(10 * chance)))} of 10 runs"
 
 
 @dataclass(frozen=True)
@@ -41,27 +50,6 @@ class Verdict:
     def fits(self) -> bool:
         """Whether the fullest GPU has room for it."""
         return self.peak <= self.capacity
-
-
-def verdict_of(prediction: Prediction) -> Verdict:
-    """Return what a prediction comes down to."""
-    totals = {name: sum(parts.values()) for name, parts in prediction.memory.items()}
-    if prediction.layout.mode == "heterogeneous":
-        fullest = max(totals, key=totals.__getitem__)
-        totals = {fullest: totals[fullest]}
-    price = prediction.dollars_per_million_tokens
-    return Verdict(
-        seconds=prediction.seconds,
-        low=prediction.low,
-        high=prediction.high,
-        tokens_per_gpu=prediction.tokens_per_second / prediction.layout.gpus,
-        memory=totals,
-        capacity=prediction.capacity,
-        idle=prediction.parts.get("bubble", 0.0) / prediction.seconds,
-        dollars=None if price is None else 1000 * price,
-        fit_chance=prediction.fit_chance,
-        supposed=prediction.supposed,
-    )
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ OWNERS: Mapping[str, str] = {
     "engine/frames/test_runs.py": "balanced frames",
     "engine/models/test_adapter.py": "adapters",
     "engine/models/test_adapter_on_shared_ranks.py": "adapters",
+    "engine/models/test_fusions.py": PROVES,
     "engine/models/test_inner_layers.py": "inner layers of encoders (deepstack)",
     "engine/models/test_llava.py": PROVES,
     "engine/models/test_mimo.py": "multi-token prediction",

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from mimokit.cli.main import app
 from mimokit.config_files import load_preset
 from mimokit.prediction import predict
-from mimokit.prediction.verdict import verdict_of, verdict_sentence
+from mimokit.prediction.verdict import verdict_sentence
 
 PRESET = "preset:llava_7b_colocated"
 
@@ -20,7 +20,7 @@ def test_tables() -> None:
     assert "colocated on 8 ranks" in done.stdout
     assert "fan-in" in done.stdout
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("Predicted on")]
-    verdict = verdict_of(predict(PRESET))
+    verdict = predict(PRESET).verdict
     assert verdict_sentence(verdict) in line
     for words in ("time per step", "tokens/s per GPU", "GiB (of 79.1 GiB)", "idle in pipeline"):
         assert words in line

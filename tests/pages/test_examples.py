@@ -61,7 +61,8 @@ def test_the_readme_is_one_screen() -> None:
     assert len(text.splitlines()) <= 50
     assert len(re.findall(r"^- \*\*", text, re.MULTILINE)) == 6
     first, _, rest = text.partition("```console")
-    assert first.count("![") == 2  # pictures come before any command
+    assert first.count("![") == 1  # a picture comes before any command
+    assert rest.partition("## ")[0].count("![") == 1
     assert len(commands(text)) == 1
     assert "make demo" in rest
 

@@ -20,7 +20,7 @@ from mimokit.prediction.step_time import System, load_software
 from mimokit.prediction.step_time.collectives import dispatch
 from mimokit.prediction.step_time.host import launch_seconds
 from mimokit.prediction.step_time.recipe import recipe_of
-from mimokit.prediction.verdict import verdict_lines, verdict_of
+from mimokit.prediction.verdict import verdict_lines
 from tests.prediction.shipped import language_model
 
 KNOWN = {"graphs": "none", "dispatcher": "hybridep"}
@@ -121,7 +121,7 @@ def test_every_reader_is_told_what_was_never_fitted(
     printed = io.StringIO()
     Console(file=printed, width=300).print(unlike)
     assert sentence in printed.getvalue()
-    seconds, *others = verdict_lines(verdict_of(unlike))
+    seconds, *others = verdict_lines(unlike.verdict)
     assert sentence in seconds.why
     assert not any(line.why for line in others)
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 import mimokit
-from mimokit.prediction.verdict import Verdict, verdict_lines, verdict_of
+from mimokit.prediction.verdict import Verdict, verdict_lines
 
 
 def verdict(preset: str) -> Verdict:
-    return verdict_of(mimokit.predict(f"preset:{preset}", gpu="h100"))
+    return mimokit.predict(f"preset:{preset}", gpu="h100").verdict
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ def verdict(preset: str) -> Verdict:
 )
 def test_the_fullest_gpu_is_one_bar(preset: str, held: list[str]) -> None:
     prediction = mimokit.predict(f"preset:{preset}", gpu="h100")
-    found = verdict_of(prediction)
+    found = prediction.verdict
     assert [*found.memory] == held
     assert found.peak == pytest.approx(prediction.peak_memory)
     assert found.fits == prediction.fits

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import mimokit
 from mimokit.config_files import load_preset
-from mimokit.prediction.verdict import MEASURES, Verdict, verdict_of
+from mimokit.prediction.verdict import MEASURES, Verdict
 from mimokit_widgets.planner.background_search import SearchState
 from mimokit_widgets.planner.draft import Draft
 from mimokit_widgets.planner.outcome import resolved_config
@@ -191,7 +191,7 @@ def predicted(draft: Draft) -> tuple[Verdict, int, int]:
     config = config_from_mapping(draft.content)
     plan = mimokit.plan(config)
     made = mimokit.predict(config)
-    return verdict_of(made), plan.batch.global_batch_size, plan.world_size
+    return made.verdict, plan.batch.global_batch_size, plan.world_size
 
 
 def test_a_pinned_layout_keeps_its_batch_while_sizes_trade() -> None:

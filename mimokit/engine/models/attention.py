@@ -11,6 +11,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from mimokit.config import ModuleArchitecture
+from mimokit.config.layer_architecture import windowed_layers
 from mimokit.engine import megatron
 from mimokit.engine.inside_steps import Inside, inside
 from mimokit.engine.models.dropout import AttentionDropout
@@ -21,6 +23,21 @@ ANY_WINDOW = -1
 
 HIDDEN = -2
 """In place of the number of a window: no position attends to it."""
+
+
+def window_options(architecture: ModuleArchitecture) -> dict[str, Any]:
+    """Return how many tokens before itself a token attends to, and in which layers it does.
+
+    A window as long as a sequence is none. Encoders that are not causal change what it means.
+    """
+    if architecture.window_size is None or architecture.window_size >= architecture.seq_length:
+        return {}
+    layers = architecture.num_layers
+    windowed = windowed_layers(layers, architecture.unwindowed)
+    return {
+        "window_size": (architecture.window_size - 1, 0),
+        "window_attn_skip_freq": [int(number in windowed) for number in range(1, layers + 1)],
+    }
 
 
 class SequenceAttention(megatron.MegatronModule):  # type: ignore[misc]

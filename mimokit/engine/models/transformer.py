@@ -21,7 +21,6 @@ from mimokit.architecture.parameters_on_rank import stage_spans
 from mimokit.architecture.tensor_cut import Span
 from mimokit.axes import MEGATRON_FIELDS, Axis, Choice
 from mimokit.config import MimoParallelismConfig, ModuleArchitecture
-from mimokit.config.layer_architecture import windowed_layers
 from mimokit.config.runtime import FP8
 from mimokit.config.user_code import NO_CODE, OwnModule, UserCode
 from mimokit.engine.activations import ACTIVATIONS
@@ -40,6 +39,7 @@ from mimokit.engine.megatron import (
     multiply_in_fp8,
     tensor_parallel,
 )
+from mimokit.engine.models.attention import window_options
 from mimokit.engine.models.dispatch import take_rows
 from mimokit.engine.models.dropout import set_dropout
 from mimokit.engine.models.experts import (
@@ -166,7 +166,7 @@ def transformer_config(
             virtual_pipeline_model_parallel_size=chunks if chunks > 1 else None,
             sequence_parallel=bool(execution.sizes.sequence_parallel),
             mrope_section=rotary_sections(architecture),
-            **_windows(architecture),
+            **window_options(architecture),
             use_cpu_initialization=True,
             calculate_per_token_loss=True,
             bf16=execution.weights == "bf16",
@@ -217,21 +217,6 @@ def rotary_sections(architecture: ModuleArchitecture) -> list[int] | None:
     for axis in (1, 2):
         axes[axis : 3 * section[axis] : 3] = [axis] * section[axis]
     return [int(axis == turn) for axis in axes for turn in range(3)]
-
-
-def _windows(architecture: ModuleArchitecture) -> dict[str, Any]:
-    """Return how many tokens before itself a token attends to, and in which layers it does.
-
-    A window as long as a sequence is none. Encoders that are not causal change what it means.
-    """
-    if architecture.window_size is None or architecture.window_size >= architecture.seq_length:
-        return {}
-    layers = architecture.num_layers
-    windowed = windowed_layers(layers, architecture.unwindowed)
-    return {
-        "window_size": (architecture.window_size - 1, 0),
-        "window_attn_skip_freq": [int(number in windowed) for number in range(1, layers + 1)],
-    }
 
 
 def _layer_options(architecture: ModuleArchitecture) -> dict[str, Any]:

@@ -61,7 +61,8 @@ def test_attention_is_of_our_own_only_where_ranks_share_sequences(monkeypatch) -
     from dataclasses import replace
 
     from mimokit.engine.megatron import AttnMaskType
-    from mimokit.engine.models import transformer
+    from mimokit.engine.megatron.fused import FusedKernels
+    from mimokit.engine.models import fusions, transformer
     from mimokit.engine.models.attention import SequenceAttention
 
     (build, _), *_ = _builders().values()
@@ -76,7 +77,7 @@ def test_attention_is_of_our_own_only_where_ranks_share_sequences(monkeypatch) -
     assert whole.__name__ == "DotProductAttention", "Megatron's, as in the oracle"
     assert attention(context=2) is attention(samples_in_row=True) is SequenceAttention
     fused = type("Fused", (), {})
-    monkeypatch.setattr(transformer, "transformer_engine_attention", lambda: fused)
+    monkeypatch.setattr(fusions, "fused_kernels", lambda: FusedKernels(attention=fused))
     assert attention() is whole
     assert attention(context=2, weights="bf16") is fused
     assert attention(context=2) is SequenceAttention

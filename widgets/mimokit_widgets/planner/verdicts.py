@@ -125,14 +125,13 @@ class Verdicts:
         return load.seq_length, model, load.global_batch_size, gpu, layout.plan.world_size
 
     def _predict(self, draft: Draft) -> Verdict | str:
-        from mimokit.prediction.verdict import verdict_of
 
         outcome = self.outcome_of(draft)
         layout = outcome.layout
         if layout is None:
             return outcome.problems[0].sentence
         try:
-            return verdict_of(predicted(layout.config, layout.plan, supposed_of(draft)))
+            return predicted(layout.config, layout.plan, supposed_of(draft)).verdict
         except ConfigError as error:
             return str(error)
 

@@ -76,9 +76,9 @@ def _figures(result: SearchResult) -> list[tuple[str, str]]:
 
 def _layout(prediction: Prediction, on_front: bool, alike: str) -> dict[str, Any]:
     from mimokit.prediction.layout import sizes_text
-    from mimokit.prediction.verdict import verdict_lines, verdict_of
+    from mimokit.prediction.verdict import verdict_lines
 
-    verdict = verdict_of(prediction)
+    verdict = prediction.verdict
     lines = verdict_lines(verdict)
     seconds, memory = seconds_text(prediction.seconds), f"{gib_text(prediction.peak_memory)}"
     gpus = counted(prediction.layout.gpus, "GPU")

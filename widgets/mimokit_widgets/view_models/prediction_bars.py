@@ -98,9 +98,7 @@ def _work_row(row: WorkRow) -> dict[str, str]:
 
 
 def _shared(plan: LayoutPlan, prediction: Prediction) -> dict[str, Any] | None:
-    from mimokit.prediction.verdict import verdict_of
-
-    held = verdict_of(prediction).memory
+    held = prediction.verdict.memory
     if len(held) < 2:
         return None
     colors, capacity = module_colors(plan.modules), prediction.capacity
