@@ -30,12 +30,12 @@ def _takes_all(task: SearchTask, gpus: int) -> bool:
 
 
 def _counts(task: SearchTask) -> set[int]:
-    """Return the ranks of language models, alone or with ranks of the other modules beside them."""
+    """Return how many ranks language models have, without and with ranks of other modules added."""
     language, others, _ = enumerate_modules(task)
-    alone = beside = _different(language)
+    shared = separate = _different(language)
     for other in others:
-        beside = {count + own for count in beside for own in _different(other)}
-    return {count for count in alone | beside if count <= task.gpus}
+        separate = {count + more for count in separate for more in _different(other)}
+    return {count for count in shared | separate if count <= task.gpus}
 
 
 def _different(module: Candidates) -> set[int]:

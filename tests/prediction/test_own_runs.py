@@ -68,7 +68,7 @@ def test_runs_that_teach_nothing_say_so(tmp_path: Path) -> None:
     for row, factor in zip(table, (0.3, 1, 4), strict=True):
         row["seconds"] *= factor
     found = calibrate_from(written(tmp_path / "runs.csv", table), "h100")
-    assert "the runs teach nothing of another run: predicted from the others it is" in str(found)
+    assert "the runs teach nothing about another run: its error" in str(found)
 
 
 def test_no_constant_leaves_its_bounds_and_one_that_ends_there_is_named(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def _has_kernel(network: ModuleArchitecture) -> bool:
 
 
 def activation_of(config: TransformerConfig) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return what the layers of a configuration activate by, as a function of its own."""
+    """Return the activation of the layers of a configuration as a function."""
     approximates = config.bias_activation_fusion and config.activation_func is F.gelu
     return ACTIVATIONS[_TANH] if approximates else config.activation_func
 

@@ -72,8 +72,8 @@ class Adjusted:
             lines.append(f"mean error, {what}: {mean_error(errors):.1%}")
         if mean_error(self.left_out) >= mean_error(self.before):
             lines.append(
-                "the runs teach nothing of another run: predicted from the others it is no nearer "
-                "than as shipped"
+                "the runs teach nothing about another run: its error, predicted from the others, "
+                "is no smaller than as shipped"
             )
         if self.memory:
             worst = max(self.memory, key=lambda label: abs(self.memory[label]))
