@@ -65,20 +65,20 @@ class _Run:
     """All sets of ranks compute all micro-batches, event by event.
 
     Attributes:
-        turns: forward and backward -> set of ranks -> (micro-batches of a round, place in a round,
-            stage) of its stages.
+        turns: set of ranks -> (micro-batches of a round, place in a round, stage) of its stages.
+        forwards: set of ranks -> the stages of its forwards to come, the next one last.
         begun, done: forward and backward -> stage -> micro-batches; a stage takes them in turn.
     """
 
     def __init__(self, graph: StageGraph, num_microbatches: int) -> None:
-        self.graph, self.count = graph, num_microbatches
+        self.graph = graph
         self.most = held_stages(graph)
         sets = Counter(graph.stages[own[-1]].module for own in graph.workers)
         of_stage = [(sets[stage.module], stage.place) for stage in graph.stages]
-        self.turns = [
-            [[(of_stage[s][0], sign * of_stage[s][1], s) for s in own] for own in graph.workers]
-            for sign in (1, -1)
-        ]
+        self.turns = [[(*of_stage[s], s) for s in own] for own in graph.workers]
+        turns = (((m // r, place, s) for r, place, s in own for m in range(num_microbatches))
+                 for own in self.turns)  # fmt: skip
+        self.forwards = [[s for *_, s in sorted(own, reverse=True)] for own in turns]
         self.steps: list[list[Step]] = [[] for _ in graph.workers]
         self.held = [0] * len(graph.workers)
         stages = range(len(graph.stages))
@@ -116,28 +116,27 @@ class _Run:
 
     def _next(self, worker: int, has_room: bool) -> tuple[int, int] | None:
         """Return forward (0) or backward (1) and the stage of what a set of ranks computes next."""
-        for way in (0, 1) if has_room else (1,):
-            begun, count = self.begun[way], self.count
-            left = [
-                (begun[stage] // each_round, place, stage)
-                for each_round, place, stage in self.turns[way][worker]
-                if begun[stage] < count
-            ]
-            # Forwards in Megatron's order, also where another one could begin already.
-            for _, _, stage in sorted(left) if way else (min(left),) if left else ():
-                if self._is_ready(way, stage):
-                    return way, stage
-        return None
+        forwards = self.forwards[worker]
+        # In Megatron's order, also where another one could begin already.
+        if has_room and forwards and self._is_ready(0, forwards[-1]):
+            return 0, forwards[-1]
+        begun, forwarded = self.begun[1], self.done[0]
+        left = [
+            (begun[stage] // each_round, -place, stage)
+            for each_round, place, stage in self.turns[worker]
+            if begun[stage] < forwarded[stage]
+        ]
+        return next(((1, stage) for _, _, stage in sorted(left) if self._is_ready(1, stage)), None)
 
     def _is_ready(self, way: int, stage: int) -> bool:
         number, done = self.begun[way][stage], self.done[way]
-        if way and self.done[0][stage] <= number:
-            return False
         return all(done[other] > number for other in self.waits_for[way][stage])
 
     def _begin(self, worker: int, way: int, stage: int, now: int) -> None:
         self.steps[worker].append((_PASSES[way], stage, self.begun[way][stage]))
         self.begun[way][stage] += 1
-        self.held[worker] += 1 - way
+        if way == 0:
+            self.held[worker] += 1
+            self.forwards[worker].pop()
         units = _UNITS[way] * self.whole // len(self.graph.workers[worker])
         heapq.heappush(self.ends, (now + units, worker, way, stage))

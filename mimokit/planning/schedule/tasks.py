@@ -172,23 +172,21 @@ def _in_rows(rows: Indices, values: Indices, size: int) -> Indices:
 def _levels(waits_for: Indices) -> tuple[Indices, tuple[int, ...]]:
     """Return tasks level by level, without those that wait indefinitely, and where levels begin."""
     size = len(waits_for)
-    followers = _followers(waits_for)
-    done = np.zeros(size + 1, dtype=np.bool_)
-    done[size] = True
-    mark = np.zeros(size + 1, dtype=np.int64)
-    level = np.flatnonzero((waits_for == size).all(axis=1))
-    levels, begins = [level], [0]
-    while level.size:
-        done[level] = True
-        begins.append(begins[-1] + level.size)
-        next_up = followers[level].ravel()
-        next_up = next_up[next_up < size]
-        next_up = next_up[done[waits_for[next_up]].all(axis=1)]
-        counted = np.arange(next_up.size)
-        mark[next_up] = counted
-        level = next_up[mark[next_up] == counted]  # each task once
-        levels.append(level)
-    return np.concatenate(levels), tuple(begins)
+    followers = _followers(waits_for).tolist()
+    missing = [*np.count_nonzero(waits_for < size, axis=1).tolist(), 0]
+    level = [task for task in range(size) if not missing[task]]
+    order, begins = level.copy(), [0]
+    while level:
+        begins.append(len(order))
+        next_up = []
+        for task in level:  # a level has few tasks: arrays of them take longer
+            for follower in followers[task]:
+                missing[follower] -= 1
+                if not missing[follower]:
+                    next_up.append(follower)
+        level = next_up
+        order += level
+    return np.array(order, dtype=np.int64), tuple(begins)
 
 
 def _followers(waits_for: Indices) -> Indices:
