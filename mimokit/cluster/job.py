@@ -1,25 +1,26 @@
 """The processes that torchrun or srun has started, with the face of a cluster for rank 0.
 
-All ranks `serve` in their main threads, rank 0 as well: a second thread of it submits. Calls,
-samples and results are files of a folder that all hosts see and other users cannot enter. The store
-of the job says where they are, signed.
+All ranks `serve` in their main threads, rank 0 as well: a second thread of it submits. What ranks
+are, run and record are files of a folder that all hosts see and other users cannot enter. The store
+of the job says where it is and what is there, and nothing of it is run or believed.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hmac
 import itertools
-import json
 import os
+import pickle
+import queue
 import secrets
+import shutil
 import signal
 import stat
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -34,75 +35,19 @@ from mimokit.cluster.local.processes import die_with_parent
 from mimokit.cluster.patience import slowdown
 from mimokit.cluster.pool import Engine
 from mimokit.cluster.run import ClusterRun
-from mimokit.cluster.state_folder import compiler_caches, state_folder
+from mimokit.cluster.state_folder import compiler_caches
 from mimokit.cluster.watch import REPEAT_SECONDS
 from mimokit.cluster.worker.membership import describe
 from mimokit.cluster.worker.session import ABORT_MESSAGE, EngineSession, open_session
 from mimokit.cluster.worker.stack import Place
 from mimokit.cluster.worker.task import RankTask
 from mimokit.cluster.world import EngineFacts, lay_out, places_on_hosts
-from mimokit.units import counted
 
-KEY_VARIABLE = "MIMOKIT_JOB_KEY"
-"""A secret text that only the ranks of a job know, for hosts without a common home."""
-KEY_FILE = "job.key"
-KEY_BYTES, MOST_KEY_BYTES = 32, 2**16
-"""At least: fewer can be guessed, and a file of none is what is left of a full disk."""
-SAME_KEY = f"give all hosts one home directory, or the same secret text in {KEY_VARIABLE}"
-
-
-def user_key() -> bytes:
-    """Return the key of this user: that of the environment, or else of a file.
-
-    The file is made at the first call, in `state_folder()`. Nobody else can read it.
-
-    Raises:
-        ClusterError: others can read the file or its folder or own them, there is no place for it,
-            or the key is too short.
-    """
-    if (given := os.environ.get(KEY_VARIABLE)) is not None:
-        return _long_enough(given.encode(), KEY_VARIABLE)
-    try:
-        return _of_file(state_folder() / KEY_FILE)
-    except OSError as error:
-        raise ClusterError(
-            f"the key of this job cannot be kept in a file ({error}); {SAME_KEY}"
-        ) from error
-
-
-def _long_enough(key: bytes, place: object) -> bytes:
-    if len(key) < KEY_BYTES:
-        raise ClusterError(
-            f"{place} has a key of {counted(len(key), 'byte')}, and a key has {KEY_BYTES} or more: "
-            "take 64 hexadecimal digits of `openssl rand -hex 32`, or delete it"
-        )
-    return key
-
-
-def _of_file(file: Path) -> bytes:
-    if not file.exists():
-        # A link is there at once and whole, whichever of several ranks makes it.
-        own = file.with_name(f"{file.name}.{secrets.token_hex(8)}")
-        descriptor = os.open(own, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as text:
-            text.write(secrets.token_hex(KEY_BYTES))
-            text.flush()
-            os.fsync(text.fileno())  # a power cut must not leave an empty one
-        try:
-            with contextlib.suppress(FileExistsError):
-                os.link(own, file)
-        finally:
-            own.unlink()
-    with open(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as content:
-        facts = os.fstat(content.fileno())
-        if facts.st_uid != os.geteuid() or stat.S_IMODE(facts.st_mode) & 0o077:
-            raise ClusterError(f"{file} is the key of your jobs, and others can read it: delete it")
-        return _long_enough(content.read(MOST_KEY_BYTES), file)
-
-
+FOLDER = "folder"
+"""The entry of the store that names the folder."""
+PREFIX = ".job-"
+THERE, END = b"there", b"end"
 ENDS = "a job replaces no single rank: start it again with --resume"
-CALL = "call"
-"""The file with the pickled function and arguments of a run, next to what ranks record."""
 GONE = "the store of this job is gone, as its first host or torchrun's agent is"
 START = timedelta(minutes=5)
 COLLECTIVE_SECONDS = 300.0
@@ -122,46 +67,59 @@ def job_environment() -> bool:
     return {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= given.keys()
 
 
+@dataclass(frozen=True)
+class _Submitted:
+    """What rank 0's second thread has its main thread hand out."""
+
+    run_id: str
+    call: PackedCall
+    ranks: int
+    backend: str
+
+
 class Job:
     """This process of a job; `submit` and `run` are for rank 0.
 
     Args:
         store: of torch.distributed, that all ranks reach.
-
-    Raises:
-        ClusterError: the ranks have no common key.
+        folder: for the files of the ranks, see `own_folder`.
     """
 
-    def __init__(self, store: Any, rank: int, size: int, key: bytes) -> None:
-        from mimokit.cluster.worker.signed_store import SignedStore
-
-        self.rank, self._size = rank, size
-        self._store = SignedStore(store, key)
-        # What was signed for another job of this user must not hold in this one.
-        own = json.dumps([asdict(describe()), secrets.token_hex(16)])
-        self._store.set(f"facts/{rank}", own)
-        told = [self._told("facts", other) for other in range(size)]
-        self._key = hmac.digest(key, repr(told).encode(), "sha256")
-        self._store = SignedStore(store, self._key)
-        facts = [json.loads(text)[0] for text in told]
-        self._facts = [EngineFacts(**{**one, "gpus": tuple(one["gpus"])}) for one in facts]
+    def __init__(self, store: Any, rank: int, size: int, folder: Path) -> None:
+        self.rank, self._size, self._store, self._folder = rank, size, store, folder
         self._session: EngineSession = open_session(None)
+        self._write(f"facts-{rank}", describe())
+        others = range(size) if rank == 0 else ()
+        self._facts: list[EngineFacts] = [self._read(f"facts-{other}") for other in others]
+        self._waiting = queue.SimpleQueue[_Submitted | None]()
         self._submitted = 0
         self._current = 0, ""
         self._run: ClusterRun | None = None
-        self._folder = Path()
         self._lost: str | None = None
         self._leaves = False
 
     @classmethod
-    def of_environment(cls) -> Job:
-        """Join the job of the environment; this process ends with what has started it."""
+    def of_environment(cls, results: Path) -> Job:
+        """Join the job of the environment; this process ends with what has started it.
+
+        Args:
+            results: where all ranks see a new folder for their files.
+
+        Raises:
+            ClusterError: others could have written there, or this rank cannot.
+        """
         from torch.distributed.rendezvous import rendezvous
 
         os.environ |= compiler_caches()
         die_with_parent(signal.SIGTERM if os.environ["RANK"] == "0" else signal.SIGKILL)
         store, rank, size = next(rendezvous("env://", timeout=START))
-        return cls(store, rank, size, user_key())
+        try:
+            if rank == 0:
+                results.mkdir(parents=True, exist_ok=True)
+                store.set(FOLDER, tempfile.mkdtemp(prefix=PREFIX, dir=results.absolute()))
+            return cls(store, rank, size, own_folder(store.get(FOLDER).decode()))
+        except OSError as error:
+            raise ClusterError(f"the ranks of this job have no folder ({error})") from error
 
     def serve(self) -> None:
         """Do what rank 0 submits until the end, in the main thread.
@@ -173,34 +131,38 @@ class Job:
         listener.start()
         try:
             for number in itertools.count():
-                task = json.loads(self._awaited(f"task/{number}"))
-                if task is None:
+                if self.rank == 0:
+                    self._hand_out(number, self._waiting.get())
+                if self._awaited(f"task-{number}") == END:
                     break
-                if self.rank < task["ranks"]:
-                    self._work(number, **task)
+                specs, call = self._read(f"task-{number}")
+                if self.rank < len(specs):
+                    self._current = number, call.run_id
+                    record = str(self._runs / call.run_id)
+                    RankTask(call.run_id, specs[self.rank], call.call, record=record)()
             self._session.membership.leave()
             self._leaves = True
             listener.join()  # it must not use the store while the interpreter ends
             self._part()
         except ClusterError:
             raise
+        except OSError as error:
+            self.give_up(f"the folder of this job cannot be used ({error})")
+            raise ClusterError(str(self._lost)) from error
         except RuntimeError as error:
             raise ClusterError(f"{GONE}: start the job again with --resume") from error
 
-    def _work(self, number: int, run_id: str, folder: str, ranks: int, backend: str) -> None:
-        facts = self._facts[:ranks]
-        here = len({fact.host for fact in facts}) == 1
-        if self.rank == 0:
-            address = "127.0.0.1" if here else facts[0].address
-            port = self._session.membership.open_store(address, COLLECTIVE_SECONDS)
-            self._store.set(f"port/{number}", str(port))
-        port = int(self._awaited(f"port/{number}"))
-        key = hmac.digest(self._key, b"world %d" % number, "sha256")
-        places = places_on_hosts([fact.host for fact in facts])
-        specs = lay_out(tuple(facts), places, port, COLLECTIVE_SECONDS, key, backend)
-        call = own_file(Path(folder) / CALL)
-        self._current = number, run_id
-        RankTask(run_id, specs[self.rank], PackedCall(call), record=folder)()
+    def _hand_out(self, number: int, call: _Submitted | None) -> None:
+        """Open the store of a world, and say with what key its ranks join and what they run."""
+        if call is None:
+            self._store.set(f"task-{number}", END)
+            return
+        facts = tuple(self._facts[: call.ranks])
+        hosts = [fact.host for fact in facts]
+        address = "127.0.0.1" if len({*hosts}) == 1 else facts[0].address
+        port = self._session.membership.open_store(address, COLLECTIVE_SECONDS)
+        given = places_on_hosts(hosts), port, COLLECTIVE_SECONDS, secrets.token_bytes(32)
+        self._write(f"task-{number}", (lay_out(facts, *given, call.backend), call))
 
     def _part(self) -> None:
         left, deadline = self._store.add("left", 1), time.monotonic() + LEAVE_SECONDS
@@ -228,7 +190,20 @@ class Job:
     def _awaited(self, name: str) -> bytes:
         while not self._store.check([name]):
             time.sleep(POLL_SECONDS)
-        return self._store.get(name)
+        return bytes(self._store.get(name))
+
+    @property
+    def _runs(self) -> Path:
+        return self._folder / "runs"
+
+    def _write(self, name: str, content: object) -> None:
+        (self._folder / name).write_bytes(pickle.dumps(content))
+        self._store.set(name, THERE)
+
+    def _read(self, name: str) -> Any:
+        self._store.get(name)  # waits for it
+        os.listdir(self._folder)  # NFS then looks for files that were not there before
+        return pickle.loads((self._folder / name).read_bytes())
 
     # What rank 0 does.
 
@@ -236,18 +211,13 @@ class Job:
         return self._size
 
     @contextlib.contextmanager
-    def submitting(self, folder: Path) -> Iterator[None]:
-        """Keep files of all runs in a new folder next to the results; end the job afterwards."""
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(
-            prefix=".job-", dir=folder.absolute(), ignore_cleanup_errors=True
-        ) as name:
-            self._folder = Path(name)
-            try:
-                yield
-            finally:
-                with contextlib.suppress(RuntimeError):
-                    self._store.set(f"task/{self._submitted}", "null")
+    def submitting(self) -> Iterator[None]:
+        """End the job afterwards, and remove its files."""
+        try:
+            yield
+        finally:
+            self._waiting.put(None)
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def run(self, function: Callable[..., Any], /, *args: Any, world_size: int) -> list[Any]:
         """Run a function on the first ranks, and return its results in rank order."""
@@ -270,14 +240,11 @@ class Job:
             rank: Engine(rank, rank, fact.pid, ENDS, host)
             for rank, (fact, host) in enumerate(zip(facts, hosts, strict=True))
         }
-        run = ClusterRun(self, function.__qualname__, engines, runs=self._folder)
-        folder = self._folder / run.run_id
-        (folder / CALL).write_bytes(packed(function, args, {}))
-        task = {"run_id": run.run_id, "folder": str(folder), "ranks": world_size}
-        self._run = run
-        self._store.set(f"task/{self._submitted}", json.dumps({**task, "backend": backend}))
-        self._submitted += 1
-        run.read_record(folder)
+        run = ClusterRun(self, function.__qualname__, engines, runs=self._runs)
+        call = PackedCall(packed(function, args, {}))
+        self._run, self._submitted = run, self._submitted + 1
+        self._waiting.put(_Submitted(run.run_id, call, world_size, backend))
+        run.read_record(self._runs / run.run_id)
         run.watch()
         return run
 
@@ -328,19 +295,16 @@ class Job:
                 if rank in run.ranks:
                     run.died(rank, None)
 
-    def _told(self, name: str, rank: int) -> bytes:
-        try:
-            return self._store.get(f"{name}/{rank}")
-        except RuntimeError as error:
-            raise ClusterError(
-                f"what rank {rank} says in the store of this job is not signed with the key of "
-                f"rank {self.rank}: {SAME_KEY}"
-            ) from error
 
+def own_folder(name: str) -> Path:
+    """Return the folder that the store names, where only this user can have written.
 
-def own_file(path: Path) -> bytes:
-    """Return the content of a file; raises ClusterError if other users can write it."""
-    facts = path.parent.parent.stat()
-    if facts.st_uid != os.geteuid() or stat.S_IMODE(facts.st_mode) & 0o077:
-        raise ClusterError(f"others can enter {path.parent.parent}, which has files of this job")
-    return path.read_bytes()
+    Raises:
+        ClusterError: it is of no job, or others can enter it.
+    """
+    folder = Path(name)
+    facts = folder.lstat()
+    private = stat.S_ISDIR(facts.st_mode) and not stat.S_IMODE(facts.st_mode) & 0o077
+    if not folder.name.startswith(PREFIX) or facts.st_uid != os.geteuid() or not private:
+        raise ClusterError(f"others can enter {folder}, or it is no folder of a job")
+    return folder

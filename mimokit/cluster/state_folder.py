@@ -1,4 +1,4 @@
-"""The folder of this user for what outlives a process: the key of jobs, and caches of compilers.
+"""The folder of this user for what outlives a process: caches of compilers.
 
 Compilers load libraries and pickles from their caches, so only we may write there. torch's own
 place is below the directory for temporary files, where others can be first.
@@ -70,7 +70,7 @@ def _checked(folder: Path) -> Path:
         why, remedy = "can be read by others", f"close it with `chmod 700 {folder}`"
     if why is not None:
         raise ClusterError(
-            f"{folder}, where mimokit keeps keys and caches, {why}: {remedy}, or name a directory "
+            f"{folder}, where mimokit keeps caches, {why}: {remedy}, or name a directory "
             "of yours in XDG_STATE_HOME"
         )
     if not os.access(folder, os.W_OK | os.X_OK):

@@ -80,10 +80,8 @@ class _Driver:
         self._job.give_up("the job was ended by what has started it")
 
     def _drive(self) -> None:
-        request = self._request
-        folder = request.results_dir or request.resume or DEFAULT_RESULTS
         try:
-            with self._job.submitting(Path(folder)):
+            with self._job.submitting():
                 self._status = self._drives()
         except ConfigError as error:
             print(error, flush=True)
@@ -131,13 +129,14 @@ def run_job(request: SweepRequest, verify: bool = False) -> int:
     if not job_environment():
         print(NOT_STARTED)
         return REFUSED
+    results = Path(request.results_dir or request.resume or DEFAULT_RESULTS)
     try:
         if os.environ["RANK"] == "0":
-            return _Driver(Job.of_environment(), request, verify).run()
+            return _Driver(Job.of_environment(results), request, verify).run()
         for number in (signal.SIGINT, signal.SIGTERM):
             # They reach every process; rank 0 decides what they mean.
             signal.signal(number, lambda *_: None)
-        Job.of_environment().serve()
+        Job.of_environment(results).serve()
     except ClusterError as error:
         print(error, flush=True)
         return 1

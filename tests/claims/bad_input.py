@@ -77,12 +77,8 @@ REFUSED: Mapping[str, tuple[str, ...]] = {
         f"{_HANDSHAKE}::test_a_broken_connection_says_who_interferes",
     ),
     "a state folder of others, a link, or one that others enter": (_STATE,),
-    "a key that is short or that others read": (
-        f"{_JOB}::test_a_key_that_can_be_guessed_is_refused",
-        f"{_JOB}::test_the_key_of_a_user_is_read_by_nobody_else",
-    ),
     "a forged task of a job": (
-        f"{_JOB}::test_what_ranks_say_in_the_store_is_signed_for_this_job",
+        f"{_JOB}::test_what_ranks_run_is_in_the_folder_whatever_the_store_says",
         f"{_JOB}::test_files_that_others_could_have_written_are_not_read",
     ),
     "a message with another key": (

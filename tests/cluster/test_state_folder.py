@@ -1,4 +1,4 @@
-"""The folder for keys and caches is this user's alone, or nothing is kept there."""
+"""The folder for caches is this user's alone, or nothing is kept there."""
 
 import os
 from collections.abc import Callable
@@ -67,7 +67,7 @@ def test_a_folder_that_others_have_prepared_is_refused(
     prepare(place)
     before, mode = sorted(place.parent.rglob("*")), place.lstat().st_mode
     remedy = f"close it with `chmod 700 {place}`" if "read" in why else "remove it"
-    with pytest.raises(ClusterError, match=f"keeps keys and caches, {why}: {remedy}, or name"):
+    with pytest.raises(ClusterError, match=f"keeps caches, {why}: {remedy}, or name"):
         state_folder()
     with pytest.raises(ClusterError, match=why):
         EngineCluster(1, progress=False)
