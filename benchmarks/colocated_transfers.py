@@ -81,7 +81,7 @@ def share_of_checks(plan: Any, config: Any) -> tuple[float, int]:
     from mimokit.engine.colocated.checks import check_rarely
     from mimokit.engine.data.sources import default_data
     from mimokit.engine.steps import exhaust
-    from mimokit.engine.training.loop import prepared, training_step
+    from mimokit.engine.training.optimizer_step import prepared, training_step
 
     with prepared(plan, config, default_data) as state:
         bridges = list(state.model.bridges.values())

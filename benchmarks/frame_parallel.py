@@ -89,7 +89,7 @@ def measure(plan: Any, kinds: tuple[Kind, ...]) -> dict[Kind, list[tuple[float, 
     """Return seconds per kind: step of the slowest rank, own encoder, own layers, step by clock."""
     import torch.distributed as dist
 
-    from mimokit.engine.training.loop import prepare, training_step
+    from mimokit.engine.training.optimizer_step import prepare, training_step
 
     states = {kind: prepare(plan, config_of(kind[0]), VideoData(kind[1])) for kind in kinds}
     clocks = {kind: _clock_layers(state) for kind, state in states.items()}

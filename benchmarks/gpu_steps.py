@@ -72,7 +72,7 @@ def step_on_rank(config: ExperimentConfig) -> Measured:
 
     from mimokit.engine.data.sources import default_data
     from mimokit.engine.steps import exhaust
-    from mimokit.engine.training.loop import prepared, training_step
+    from mimokit.engine.training.optimizer_step import prepared, training_step
 
     seconds = []
     if torch.cuda.is_available():

@@ -67,7 +67,7 @@ def step_pairs(config: ExperimentConfig, rounds: int) -> list[tuple[float, float
 
     from mimokit.engine.data.sources import default_data
     from mimokit.engine.steps import exhaust
-    from mimokit.engine.training.loop import prepared, training_step
+    from mimokit.engine.training.optimizer_step import prepared, training_step
 
     seconds: tuple[list[float], list[float]] = [], []
     with prepared(mimokit.plan(config), config, default_data) as state, _loop(state) as step:

@@ -217,7 +217,7 @@ def rank_seconds(plan: Any, config: ExperimentConfig, source: Any) -> list[float
     import torch
 
     from mimokit.engine.steps import exhaust
-    from mimokit.engine.training.loop import prepared, training_step
+    from mimokit.engine.training.optimizer_step import prepared, training_step
 
     left, right = torch.ones(64, 384), torch.ones(384, 1536)
 

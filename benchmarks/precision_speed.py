@@ -52,7 +52,7 @@ def step_times(laid_out: list[tuple[Any, Any]]) -> list[list[float]]:
 
     from mimokit.engine.data.sources import default_data
     from mimokit.engine.steps import exhaust
-    from mimokit.engine.training.loop import prepared, training_step
+    from mimokit.engine.training.optimizer_step import prepared, training_step
 
     with ExitStack() as stack:
         states = [
@@ -72,8 +72,8 @@ def peak_bytes(plan: Any, config: Any) -> int:
     """Return the most private memory of a step on this rank, above that before there is a model."""
     from mimokit.engine.data.sources import default_data
     from mimokit.engine.steps import exhaust
-    from mimokit.engine.training.loop import prepared, training_step
     from mimokit.engine.training.memory import memory_meter
+    from mimokit.engine.training.optimizer_step import prepared, training_step
 
     meter = memory_meter()
     meter.start()

@@ -45,7 +45,7 @@ def measure_on_rank(
     """Return mode -> median seconds of a step, and bytes kept for its backward pass."""
     from mimokit.engine.data.sources import default_data
     from mimokit.engine.steps import exhaust
-    from mimokit.engine.training.loop import prepared, training_step
+    from mimokit.engine.training.optimizer_step import prepared, training_step
 
     with contextlib.ExitStack() as stack:
         states = {
@@ -68,7 +68,7 @@ def _kept(state: Any) -> int:
     import torch
 
     from mimokit.engine.steps import exhaust
-    from mimokit.engine.training.loop import training_step
+    from mimokit.engine.training.optimizer_step import training_step
     from mimokit.step_kinds import StepKind
 
     modules = state.model.modules().values()

@@ -38,7 +38,7 @@ def step_times(plan: Any, config: ExperimentConfig, rounds: int) -> list[tuple[f
     from mimokit.engine.data.sources import default_data
     from mimokit.engine.pipeline.steps import forward_backward_steps
     from mimokit.engine.steps import exhaust
-    from mimokit.engine.training.loop import prepared
+    from mimokit.engine.training.optimizer_step import prepared
 
     def executed(state: Any) -> float:
         losses = exhaust(forward_backward_steps(state.iterator, state.model))

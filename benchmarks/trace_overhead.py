@@ -41,7 +41,7 @@ def alternate_on_rank(
     from mimokit.cluster import emit
     from mimokit.engine.data.sources import default_data
     from mimokit.engine.steps import exhaust
-    from mimokit.engine.training.loop import prepared, training_step
+    from mimokit.engine.training.optimizer_step import prepared, training_step
     from mimokit.engine.training.tracer import Tracer, align_clocks
 
     def step(traced: bool, number: int) -> tuple[float, float]:

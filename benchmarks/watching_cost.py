@@ -47,9 +47,10 @@ def alternate_on_rank(
     from mimokit.engine.data.sources import default_data
     from mimokit.engine.part_times import UNTIMED
     from mimokit.engine.steps import exhaust
-    from mimokit.engine.training.loop import _step_sample, prepared, training_step
+    from mimokit.engine.training.loop import _step_sample
     from mimokit.engine.training.loop_monitor import create_performance_monitor
     from mimokit.engine.training.monitor import watch
+    from mimokit.engine.training.optimizer_step import prepared, training_step
 
     found = []
     with prepared(plan, config, default_data) as state:

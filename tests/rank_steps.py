@@ -11,7 +11,7 @@ from mimokit.config import ExperimentConfig
 def state_of(plan: Any, config: ExperimentConfig) -> Iterator[Any]:
     """Prepare a `TrainingState`, and release its model at the end."""
     from mimokit.engine.data.sources import default_data
-    from mimokit.engine.training.loop import prepared
+    from mimokit.engine.training.optimizer_step import prepared
 
     with prepared(plan, config, default_data) as state:
         yield state
@@ -20,6 +20,6 @@ def state_of(plan: Any, config: ExperimentConfig) -> Iterator[Any]:
 def run_step(state: Any, observe: Callable[[Any], object] | None = None) -> Any:
     """Run an optimizer step and return its `StepResult`; `observe` sees the steps of the rank."""
     from mimokit.engine.steps import exhaust
-    from mimokit.engine.training.loop import training_step
+    from mimokit.engine.training.optimizer_step import training_step
 
     return exhaust(training_step(state), observe)

@@ -82,8 +82,8 @@ EXCHANGE_NUMBER = "mimokit.extras.strategies.exchanges.rules.Rule.number"
 MASK_INDICES = "mimokit.extras.strategies.exchanges.masks.Masks.indices"
 
 # Runs and checkpoints.
-UPDATE_OF_RUN = "mimokit.engine.training.loop.update_of_run"
-ITERATE_BATCHES = "mimokit.engine.training.loop.iterate_batches"
+UPDATE_OF_RUN = "mimokit.engine.training.optimizer_step.update_of_run"
+ITERATE_BATCHES = "mimokit.engine.training.optimizer_step.iterate_batches"
 HEALTH_SAMPLE = "mimokit.engine.training.loop.health_sample"
 BEGIN_MARKS = "mimokit.engine.training.monitor.begin_marks"
 SET_MARK = "mimokit.engine.training.monitor.set_mark"

@@ -6,7 +6,7 @@ A room enters the core at declared points only:
   (`mimokit/lazy.py`): `from mimokit.extras.foreign_loops.recorder import watch as watch`; charts
   likewise, in `mimokit/charts/__init__.py`;
 - its commands: every public function of its `commands.py` (`mimokit/cli/command_group.py`);
-- what the core asks of it by name, such as a section of a config or an `Update`: `import_extra` in
+- what the core asks of it by name, as a section of a config or an update: `import_extra` in
   `mimokit/extra_rooms.py`.
 
 A room imports rooms of the core, their files and folders, but no file inside a folder of a room;

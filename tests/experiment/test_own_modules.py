@@ -299,7 +299,7 @@ def test_rows_of_a_whole_modality_reach_an_adapter(cluster: EngineCluster) -> No
 def _images_encoded(plan: Any, config: ExperimentConfig) -> int:
     from mimokit.engine.data.sources import default_data
     from mimokit.engine.steps import exhaust
-    from mimokit.engine.training.loop import prepared, training_step
+    from mimokit.engine.training.optimizer_step import prepared, training_step
 
     images = []
     with prepared(plan, config, default_data) as state:

@@ -111,80 +111,20 @@ class DivergedError(ArithmeticError):
     """The gradients are not finite."""
 
 
-class Update(Protocol):
-    """What an implementation provides; the training loop and replicas call nothing else.
-
-    Attributes:
-        loss_scale: in fp16; None: losses are not scaled.
-        peers: this rank in other replicas of the layout; None: there is one replica.
-
-    The loop calls once per step, in this order: `zero`, forward and backward of all micro-batches,
-    `reduce`, `exchange_gradients`, `norm`, `clip`, `step`, `exchange_weights`. `reduce`, `norm` and
-    `step` are collective over the world. An implementation decides where gradients are summed
-    (whole, or a shard per data parallel rank), which numbers are stepped (the model's, or main
-    weights of more bits), whether gradients that are not finite are an error or skip the step (a
-    loss scaler), and what is exchanged with other replicas of the layout.
-    """
-
-    loss_scale: LossScale | None
-    optimizer: torch.optim.Optimizer
-    peers: Peers | None
-
-    def zero(self) -> None:
-        """Forget the gradients of the last step."""
-
-    def reduce(self) -> float:
-        """Sum the gradients of the step, divide by its tokens over all ranks, and return these."""
-
-    def norm(self) -> float:
-        """Return the norm over the gradients of all modules together, the same on every rank.
-
-        Raises:
-            DivergedError: it is not finite, on all ranks alike, and weights are left as they were.
-        """
-
-    def clip(self, norm: float) -> None:
-        """Scale gradients of a norm to the largest one that the run allows."""
-
-    def step(self) -> None:
-        """Step the weights by the gradients, and the learning rates to those of the next step."""
-
-    def exchange_gradients(self) -> StepGenerator[None]:
-        """Yield the steps in which replicas of the layout exchange gradients, before `norm`."""
-
-    def exchange_weights(self) -> StepGenerator[None]:
-        """Yield the steps in which they exchange weights, after `step`."""
-
-    def stops(self, stop: bool) -> bool:
-        """Return whether all replicas stop after a step, if some rank was asked to."""
-
-    def end(self) -> None:
-        """Wait for exchanges that go on in the background; their results are not written."""
-
-    def exchanged(self) -> dict[str, torch.Tensor]:
-        """Return what the next exchanges depend on."""
-
-    def go_on_exchanging(self, step: int, saved: Mapping[str, torch.Tensor]) -> None:
-        """Go on after so many steps from what `exchanged` returned."""
-
-    def publish(self) -> None:
-        """Let the model compute with weights that something else than `step` has changed."""
-
-    def set_epsilon(self, epsilon: float) -> None:
-        """Divide by no less than this from now on, where the optimizer has such a term."""
-
-    def progress(self) -> dict[str, Any]:
-        """Return what the next steps depend on, apart from weights and states of parameters."""
-
-    def go_on(self, progress: Mapping[str, Any]) -> None:
-        """Go on from what `progress` returned under any layout."""
-
-
 class MainGradUpdate:
     """Steps fp32 weights by the fp32 `main_grad`, of which a rank has all or its shard.
 
     Weights of fewer bits have main weights in fp32, which are stepped and rounded. The layout has
-    one replica.
+    one replica; `update_of_replica` returns a subclass that exchanges with others, in what does
+    nothing here.
+
+    The loop calls once per step, in this order: `zero`, forward and backward of all micro-batches,
+    `reduce`, `exchange_gradients`, `norm`, `clip`, `step`, `exchange_weights`. `reduce`, `norm` and
+    `step` are collective over the world.
+
+    Attributes:
+        loss_scale: in fp16; None: losses are not scaled.
+        peers: this rank in other replicas of the layout; None: there is one replica.
     """
 
     peers: Peers | None = None
@@ -246,7 +186,11 @@ class MainGradUpdate:
         ]
 
     def norm(self) -> float:
-        """Return the norm over all modules. Collective over the world."""
+        """Return the norm over all modules, the same on every rank.
+
+        Raises:
+            DivergedError: it is not finite, on all ranks alike, and losses are not scaled.
+        """
         total = self.squared_norm()
         dist.all_reduce(total)
         norm = float(total.sqrt().item())
@@ -282,26 +226,26 @@ class MainGradUpdate:
         self._scheduler.step()
 
     def exchange_gradients(self) -> StepGenerator[None]:
-        """Exchange nothing."""
+        """Yield the steps in which replicas exchange gradients: none."""
         yield from ()
 
     def exchange_weights(self) -> StepGenerator[None]:
-        """Exchange nothing."""
+        """Yield the steps in which replicas exchange weights: none."""
         yield from ()
 
     def stops(self, stop: bool) -> bool:
-        """Return the argument."""
+        """Return whether all replicas stop after a step, if some rank was asked to."""
         return stop
 
     def end(self) -> None:
-        """Wait for nothing."""
+        """Wait for exchanges that go on in the background: there are none."""
 
     def exchanged(self) -> dict[str, torch.Tensor]:
-        """Return nothing."""
+        """Return what the next exchanges depend on."""
         return {}
 
     def go_on_exchanging(self, step: int, saved: Mapping[str, torch.Tensor]) -> None:
-        """Do nothing."""
+        """Go on after so many steps from what `exchanged` returned."""
 
     def publish(self) -> None:
         """Round main weights into their parameters."""

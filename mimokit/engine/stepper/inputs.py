@@ -15,7 +15,7 @@ from mimokit.engine.models.chunks import chunks_of
 from mimokit.engine.models.patches import GRID
 from mimokit.engine.pipeline.base_stage import ModuleStage
 from mimokit.engine.stepper.rows import CrossingRows, copied, prints_of
-from mimokit.engine.training.loop import TrainingState
+from mimokit.engine.training.optimizer_step import TrainingState
 from mimokit.planning.stepper import Crossing, SeenCrossing
 from mimokit.planning.stepper.crossings import INPUT
 

@@ -22,7 +22,7 @@ from mimokit.engine.stepper.rows import CrossingRows, KeptRows, print_of
 from mimokit.engine.stepper.suspended import code_to_come, executor_of, tensors_of
 from mimokit.engine.stepper.tensor_copies import KeptTensors
 from mimokit.engine.steps import Step, StepGenerator
-from mimokit.engine.training.loop import StepResult, prepare, training_step
+from mimokit.engine.training.optimizer_step import StepResult, prepare, training_step
 from mimokit.planning.stepper import Crossing, PlannedStep, SeenCrossing, clock_of
 from mimokit.planning.stepper.crossings import PieceRows, StepRecord
 from mimokit.planning.stepper.pictures import TensorPicture, TensorSamples, Window

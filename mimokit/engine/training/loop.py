@@ -1,88 +1,42 @@
 """The training loop of a rank."""
 
 import contextlib
-import itertools
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
-import numpy as np
-import torch
 import torch.distributed as dist
-from numpy.typing import NDArray
 
 from mimokit.config import ExperimentConfig
 from mimokit.config.runtime import Evaluations
 from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.checkpoints.data import data_position
-from mimokit.engine.checkpoints.loading import check_together, load
 from mimokit.engine.checkpoints.saver import Saver
-from mimokit.engine.colocated.checks import EveryCall
-from mimokit.engine.data.batch import Batch
-from mimokit.engine.data.iterators import drawn_places, iterate_batches, order_of
-from mimokit.engine.data.sources import DataSource, TrainingData, data_of, default_data
-from mimokit.engine.device import close_groups_since, open_groups, products_of, rank_device
+from mimokit.engine.data.sources import DataSource, default_data
+from mimokit.engine.device import products_of
 from mimokit.engine.inside_steps import listening
-from mimokit.engine.models.frame_parallel import patch_encoders
-from mimokit.engine.parallel.loss import one_over
-from mimokit.engine.parallel.update import MainGradUpdate, update_of_run
-from mimokit.engine.pipeline.executor import MicrobatchLoss
-from mimokit.engine.pipeline.model import RankModel, build_rank_model
-from mimokit.engine.pipeline.steps import forward_backward_steps
 from mimokit.engine.replicas import Peers
-from mimokit.engine.steps import Step, StepGenerator, exhaust, observed_by
+from mimokit.engine.steps import exhaust, observed_by
 from mimokit.engine.training.evaluation import check_validation, emit_evaluation, evaluate
-from mimokit.engine.training.expert_loads import ExpertLoads, with_loads
+from mimokit.engine.training.expert_loads import with_loads
 from mimokit.engine.training.health import CollectiveCount, health_sample
-from mimokit.engine.training.loop_monitor import (
-    counts_on_rank,
-    create_performance_monitor,
-    further_columns,
-    further_losses,
-)
-from mimokit.engine.training.module_bytes import (
-    ACTIVATIONS,
-    KeptBytes,
-    bytes_of_states,
-    telling_what_is_held,
-)
+from mimokit.engine.training.loop_monitor import create_performance_monitor
+from mimokit.engine.training.memory import telling_what_is_held
+from mimokit.engine.training.module_bytes import ACTIVATIONS, KeptBytes, bytes_of_states
 from mimokit.engine.training.monitor import PerformanceMonitor, watch
+from mimokit.engine.training.optimizer_step import (
+    StepResult,
+    TrainingState,
+    prepared,
+    training_step,
+)
 from mimokit.engine.training.profiling import profiler
 from mimokit.engine.training.saving import save_hf
-from mimokit.engine.training.tracer import Arrivals, Tracer, align_clocks
-from mimokit.engine.user_loop.stages import with_forward_step
-from mimokit.planning import checkpoints
-from mimokit.planning.checkpoint_files import check_save, without_digests
-from mimokit.planning.replicas import strategies
+from mimokit.engine.training.tracer import Tracer, align_clocks
 from mimokit.planning.types import LayoutPlan
 from mimokit.samples import Emit, StepSample
-from mimokit.step_kinds import StepKind
 
 ShouldStop = Callable[[], bool]
-
-
-@dataclass
-class TrainingState:
-    """The state of training on one rank.
-
-    `checks` are those of modules' outputs; by default every call checks.
-    """
-
-    model: RankModel
-    update: MainGradUpdate
-    data: TrainingData
-    iterator: Iterator[Batch] | None
-    config: ExperimentConfig
-    arrivals: Arrivals | None = None
-    iteration: int = 0
-    saver: Saver | None = None
-    checks: EveryCall = field(default_factory=EveryCall)
-
-    @cached_property
-    def expert_loads(self) -> ExpertLoads:
-        """What counts the tokens of experts."""
-        return ExpertLoads(self.model, self.config.model)
 
 
 @dataclass(frozen=True)
@@ -94,168 +48,6 @@ class Watchers:
     tracer: Tracer | None
     collectives: CollectiveCount
     kept: KeptBytes
-
-
-@dataclass(frozen=True)
-class StepResult:
-    """The result of one optimizer step, over all ranks.
-
-    Attributes:
-        loss: mean over the unmasked tokens of the step, including those of modules behind the
-            language model.
-        further_loss: column -> mean over the unmasked tokens further on, where some are predicted,
-            and over the rows of an image decoder.
-        grad_norm: norm over all modules, before clipping.
-        module_tokens: module -> number of tokens it computed.
-        expert_loads: module -> load of its experts, [layers, experts]; see `ExpertLoads`.
-    """
-
-    loss: float
-    further_loss: dict[str, float]
-    num_tokens: int
-    grad_norm: float
-    module_tokens: dict[str, int]
-    expert_loads: dict[str, NDArray[np.float64]]
-    stop: bool
-
-
-def build_model(plan: LayoutPlan, config: ExperimentConfig, code: UserCode = NO_CODE) -> RankModel:
-    """Build the model of a layout on this rank. Collective."""
-    model = build_rank_model(config.model, plan, config.runtime.seed, code)
-    patch_encoders(config, model.modules(), model.pg_collections)
-    return model
-
-
-def prepare(
-    plan: LayoutPlan,
-    config: ExperimentConfig,
-    source: DataSource,
-    peers: Peers | None = None,
-    code: UserCode = NO_CODE,
-) -> TrainingState:
-    """Build model, optimizer and data of this rank, or go on from a checkpoint. Collective."""
-    # More threads would compete for cores with the other ranks of this machine.
-    if rank_device().type == "cpu":
-        torch.set_num_threads(1)
-    saved = _saved_state(config, peers)
-    begun = 0 if saved is None else saved.step
-    model = build_model(plan, config, code.completed(config.runtime))
-    model = replace(model, step_numbers=itertools.count(begun))
-    kind: Callable[..., MainGradUpdate] = MainGradUpdate
-    if peers is not None:
-        kind = strategies().update_of_replica(peers, model.modules())
-    update = update_of_run(config, plan, model.modules(), model.module_to_grid_map, kind)
-    data, rank = data_of(source, config), dist.get_rank()
-    order, seed = order_of(config, plan, data.train), config.runtime.seed
-    if order is not None:
-        model.number_samples(drawn_places(plan, config.data, data.train, seed, order))
-    iterator = iterate_batches(
-        plan, config.data, rank, data.train, data.collate_fn, seed, order, begun
-    )
-    if saved is not None:
-        checkpoints.check_same_data(saved, data_position(config, plan, data, rank))
-        load(saved, config, model, update, rank)
-    return TrainingState(model, update, data, iterator, config, iteration=begun)
-
-
-def _saved_state(config: ExperimentConfig, peers: Peers | None) -> checkpoints.Checkpoint | None:
-    if config.runtime.resume_from is None:
-        return None
-    whole = saved = checkpoints.read_checkpoint(config.runtime.resume_from)
-    checkpoints.check_same_replicas(whole, config)
-    if peers is not None and peers.replica:
-        saved = checkpoints.read_checkpoint(
-            whole.directory / checkpoints.folder_of_replica(peers.replica)
-        )
-        check_save(saved, whole)
-    elif dist.get_rank() == 0 and (sentence := without_digests(whole)):
-        print(sentence, flush=True)
-    check_together(saved)
-    return saved
-
-
-@contextlib.contextmanager
-def prepared(
-    plan: LayoutPlan,
-    config: ExperimentConfig,
-    source: DataSource,
-    peers: Peers | None = None,
-    code: UserCode = NO_CODE,
-) -> Iterator[TrainingState]:
-    """Prepare a training state, and release its model at the end. Collective.
-
-    Its process groups are closed if the block raises no error; after an error every rank leaves the
-    world anyway.
-    """
-    before = open_groups()
-    with telling_what_is_held("while the model was built", dict):
-        state = prepare(plan, config, source, peers, code)
-    try:
-        yield state
-    finally:
-        for module in state.model.modules().values():
-            module.release()
-    state.update.end()
-    close_groups_since(before)
-
-
-def training_step(state: TrainingState, stop: bool = False) -> StepGenerator[StepResult]:
-    """Yield the steps of one optimizer step: micro-batches, reduction, update.
-
-    Gradients are reduced and scaled before the optimizer steps on them. Where replicas average
-    them, the norm of the average is part of that exchange.
-    """
-    update = state.update
-    state.checks.begin_step()
-    update.zero()
-    model = state.model
-    if model.forward_step is not None:
-        model = with_forward_step(model, model.forward_step)
-    losses = yield from forward_backward_steps(state.iterator, model)
-    yield Step(StepKind.GRAD_SYNC)
-    update.reduce()
-    yield from update.exchange_gradients()
-    norm = update.norm()
-    yield Step(StepKind.OPTIMIZER)
-    update.clip(norm)
-    update.step()
-    yield from update.exchange_weights()
-    state.iteration += 1
-    yield Step(StepKind.REPORT)
-    return _reduce(state, losses, norm, stop)
-
-
-def _reduce(
-    state: TrainingState, losses: list[MicrobatchLoss], norm: float, stop: bool
-) -> StepResult:
-    model, arrivals = state.model, state.arrivals
-    names = list(model.plan.modules)
-    of_experts = state.expert_loads.to_sum()
-    values = [
-        float(stop),
-        *counts_on_rank(model, losses),
-        *of_experts,
-        *(() if arrivals is None else arrivals.to_sum()),
-    ]
-    total = torch.tensor(values, dtype=torch.float64, device=rank_device())
-    dist.all_reduce(total)
-    stops, loss, tokens, *rest = total.tolist()
-    columns = further_columns(model.plan).values()
-    further, rest = rest[: 2 * len(columns)], rest[2 * len(columns) :]
-    modules, rest = rest[: len(names)], rest[len(names) :]
-    of_experts, arrived = rest[: len(of_experts)], rest[len(of_experts) :]
-    if arrivals is not None:
-        arrivals.take(arrived)
-    module_tokens = {name: round(value) for name, value in zip(names, modules, strict=True)}
-    return StepResult(
-        loss=loss * one_over(tokens),
-        further_loss=further_losses(columns, further),
-        num_tokens=round(tokens),
-        grad_norm=norm,
-        module_tokens=module_tokens,
-        expert_loads=state.expert_loads.of_step(of_experts, module_tokens),
-        stop=stops > 0,
-    )
 
 
 def train_on_rank(

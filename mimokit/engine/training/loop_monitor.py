@@ -1,7 +1,6 @@
 """The monitor of a training loop that a user wrote: the schedules tell it what they ran."""
 
-import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -17,49 +16,10 @@ from mimokit.engine.pipeline.executor import MicrobatchLoss
 from mimokit.engine.pipeline.model import RankModel
 from mimokit.engine.steps import Step, watch_loop
 from mimokit.engine.training.monitor import NO_STEP, PerformanceMonitor, Watched
+from mimokit.engine.training.optimizer_step import counts_on_rank, further_columns, further_losses
 from mimokit.engine.training.phase_times import PHASE_COLUMNS
-from mimokit.planning.types import LayoutPlan
-from mimokit.samples import MTP_LOSS, RECONSTRUCTION_LOSS, StepSample, module_column
+from mimokit.samples import StepSample
 from mimokit.step_kinds import StepKind
-
-
-def counts_on_rank(model: RankModel, losses: Sequence[MicrobatchLoss]) -> list[float]:
-    """Return [sum of the losses, their tokens, both of further losses, tokens of each module].
-
-    Further losses are in the order of `further_columns`, modules in that of the plan.
-
-    Over all ranks they sum to those of the step: a rank counts what no other one counts.
-    """
-    modules = model.modules()
-    counts = model.stages and modules[model.last_stage.name].ownership.counts_tokens()
-    counted = losses if counts else []
-    whole = [name for name, module in modules.items() if module.ownership.counts_samples()]
-    tokens_of = {name: sum(loss.module_tokens.get(name, 0) for loss in losses) for name in whole}
-    further = dict.fromkeys(further_columns(model.plan), (0.0, 0.0))
-    if counted and model.last_stage.name in further:
-        further[model.last_stage.name] = (
-            sum(loss.further_loss_sum for loss in counted),
-            sum(loss.further_tokens for loss in counted),
-        )
-    return [
-        sum(loss.loss_sum for loss in counted),
-        sum(loss.num_tokens for loss in counted),
-        *itertools.chain(*further.values()),
-        *(tokens_of.get(name, 0) for name in model.plan.modules),
-    ]
-
-
-def further_columns(plan: LayoutPlan) -> dict[str, str]:
-    """Return module -> the column of its loss that is not in that of the step."""
-    language = plan.llm_module_name
-    images = {name: module_column(name, RECONSTRUCTION_LOSS) for name in plan.topology[language]}
-    return {language: MTP_LOSS, **images}
-
-
-def further_losses(columns: Collection[str], counts: Sequence[float]) -> dict[str, float]:
-    """Return column -> mean of further losses; none where a module has none."""
-    each = zip(columns, counts[::2], counts[1::2], strict=True)
-    return {column: loss_sum / number for column, loss_sum, number in each if number}
 
 
 class LoopMonitor(PerformanceMonitor):

@@ -8,12 +8,16 @@ Linux walks all pages of a process to add up its private ones (`smaps_rollup`), 
 milliseconds. In between, what is resident (`statm`, which takes microseconds) is taken to grow and
 shrink by private pages alone. The largest resident size is a counter of the kernel; where a process
 may not reset it (`clear_refs`), the larger of the values at both ends of the step is reported.
+
+A rank that has no memory for more says for what it held how much.
 """
 
+import contextlib
 import math
 import os
 import resource
 import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -22,6 +26,7 @@ import psutil
 import torch
 
 from mimokit.engine.megatron import CPU_ONLY
+from mimokit.units import bytes_text, parts_text
 
 SHARE_OF_WALKS = 1e-3
 """Most of the process's CPU time that walks over all pages may take."""
@@ -127,3 +132,44 @@ def _write(path: str, content: bytes) -> bool:
 def memory_meter() -> MemoryMeter:
     """Return the meter of this process."""
     return ProcessMemory() if CPU_ONLY else CudaMemory()
+
+
+Held = Mapping[str, Mapping[str, int]]
+"""Module -> part -> bytes."""
+_OF_TORCH_ON_CPU = "DefaultCPUAllocator"
+
+
+class OutOfMemory(MemoryError):  # noqa: N818
+    """A rank had no memory for more; its message says for what the rank held how much."""
+
+
+@contextlib.contextmanager
+def telling_what_is_held(when: str, held: Callable[[], Held]) -> Iterator[None]:
+    """Have a failed allocation in this block raise `OutOfMemory`.
+
+    Args:
+        held: returns what the rank holds, and what was kept for backward passes at most so far.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        cause = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise OutOfMemory(f"no memory was left {when}: {held_text(held())} ({cause})") from error
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocation of Python, of torch on a CPU or of torch on a GPU failed."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return not isinstance(error, OutOfMemory)
+    return _OF_TORCH_ON_CPU in str(error)
+
+
+def held_text(held: Held) -> str:
+    """Return what a rank holds in words, with what the process or the device has in use."""
+    modules = [f"'{module}' {parts_text(parts)}" for module, parts in held.items()]
+    meter = memory_meter()
+    meter.start()
+    use = bytes_text(meter.read().allocated)
+    return f"{use} in use, of which {'; '.join(modules)}" if modules else f"{use} in use"

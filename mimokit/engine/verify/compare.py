@@ -21,7 +21,7 @@ from mimokit.engine.parallel.main_weights import is_main_weight, main_value, who
 from mimokit.engine.parallel.marks import shard_of
 from mimokit.engine.replicas import Peers
 from mimokit.engine.steps import exhaust
-from mimokit.engine.training.loop import TrainingState, prepared, training_step
+from mimokit.engine.training.optimizer_step import TrainingState, prepared, training_step
 from mimokit.engine.verify.steps import Noise, OracleStep, StepDifference, StepRounding, Tensors
 from mimokit.planning.types import LayoutPlan
 

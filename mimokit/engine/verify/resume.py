@@ -29,7 +29,8 @@ from mimokit.engine.parallel.main_weights import (
 from mimokit.engine.parallel.marks import is_tied_copy, shard_of
 from mimokit.engine.replicas import Peers
 from mimokit.engine.steps import exhaust
-from mimokit.engine.training.loop import TrainingState, prepared, saver_of, training_step
+from mimokit.engine.training.loop import saver_of
+from mimokit.engine.training.optimizer_step import TrainingState, prepared, training_step
 from mimokit.planning.types import LayoutPlan
 
 WEIGHT = "weight"

@@ -155,7 +155,7 @@ def _diverging_encoder(plan, config):
 
     from mimokit.engine.data.sources import default_data
     from mimokit.engine.steps import exhaust
-    from mimokit.engine.training.loop import prepare, training_step
+    from mimokit.engine.training.optimizer_step import prepare, training_step
 
     state = prepare(plan, config, default_data)
     if dist.get_rank() == 1:

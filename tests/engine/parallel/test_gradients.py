@@ -21,7 +21,7 @@ def _finalize(plan, config, gradients, tokens):
     import torch.distributed as dist
 
     from mimokit.engine.data.sources import default_data
-    from mimokit.engine.training.loop import prepare
+    from mimokit.engine.training.optimizer_step import prepare
 
     state = prepare(plan, config, default_data)
     rank = dist.get_rank()
@@ -71,7 +71,7 @@ def test_no_unmasked_tokens_leaves_gradients_unscaled(cluster):
 
 def _norm_and_clip(plan, config):
     from mimokit.engine.data.sources import default_data
-    from mimokit.engine.training.loop import prepare
+    from mimokit.engine.training.optimizer_step import prepare
 
     state = prepare(plan, config, default_data)
     for name, module in state.model.modules().items():

@@ -29,7 +29,7 @@ def _observed_steps(plan, config):
     from mimokit.engine.data.sources import default_data
     from mimokit.engine.pipeline.steps import forward_backward_steps
     from mimokit.engine.steps import exhaust
-    from mimokit.engine.training.loop import prepare
+    from mimokit.engine.training.optimizer_step import prepare
 
     state = prepare(plan, config, default_data)
     seen = []
@@ -66,6 +66,6 @@ def test_rows_that_do_not_match_their_tokens_are_refused(cluster):
 def _train_one_step(plan, config):
     from mimokit.engine.data.sources import default_data
     from mimokit.engine.steps import exhaust
-    from mimokit.engine.training.loop import prepare, training_step
+    from mimokit.engine.training.optimizer_step import prepare, training_step
 
     exhaust(training_step(prepare(plan, config, default_data)))

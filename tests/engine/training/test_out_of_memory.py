@@ -5,7 +5,7 @@ import torch
 
 from mimokit.cluster import process as of_linux
 from mimokit.cluster.errors import RankDied
-from mimokit.engine.training.module_bytes import OutOfMemory, telling_what_is_held
+from mimokit.engine.training.memory import OutOfMemory, telling_what_is_held
 from mimokit.experiment.health.report import HealthRecord
 from mimokit.planning import plan_layout
 from mimokit.samples import HealthSample

@@ -27,7 +27,7 @@ from mimokit.engine.parallel.marks import is_of_slice, is_tied_copy, shard_of
 from mimokit.engine.pipeline.base_stage import ModuleStage, StageInput, StageOutput
 from mimokit.engine.pipeline.model import RankModel
 from mimokit.engine.steps import Step, exhaust
-from mimokit.engine.training.loop import TrainingState, prepared, training_step
+from mimokit.engine.training.optimizer_step import TrainingState, prepared, training_step
 from mimokit.engine.verify.seams.code import lines_of_step
 from mimokit.engine.verify.seams.hooks import hook_module
 from mimokit.engine.verify.seams.projector import ProjectorHooks

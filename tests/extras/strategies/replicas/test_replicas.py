@@ -100,7 +100,7 @@ def _kinds(plan, config):
     from mimokit.engine.data.sources import default_data
     from mimokit.engine.replicas import replica_world
     from mimokit.engine.steps import exhaust
-    from mimokit.engine.training.loop import prepared, training_step
+    from mimokit.engine.training.optimizer_step import prepared, training_step
 
     found = []
     with replica_world(plan) as (own, peers), prepared(own, config, default_data, peers) as state:
@@ -129,7 +129,7 @@ def _sent(plan, config):
     from mimokit.engine.data.sources import default_data
     from mimokit.engine.replicas import replica_world
     from mimokit.engine.steps import exhaust
-    from mimokit.engine.training.loop import prepared, training_step
+    from mimokit.engine.training.optimizer_step import prepared, training_step
 
     with replica_world(plan) as (own, peers), prepared(own, config, default_data, peers) as state:
         exhaust(training_step(state))

@@ -1,0 +1,270 @@
+"""One optimizer step of a rank, and what it takes: model, update and data."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+
+from mimokit.config import ExperimentConfig
+from mimokit.config.user_code import NO_CODE, UserCode
+from mimokit.engine.checkpoints.data import data_position
+from mimokit.engine.checkpoints.loading import check_together, load
+from mimokit.engine.colocated.checks import EveryCall
+from mimokit.engine.data.batch import Batch
+from mimokit.engine.data.iterators import drawn_places, iterate_batches, order_of
+from mimokit.engine.data.sources import DataSource, TrainingData, data_of
+from mimokit.engine.device import close_groups_since, open_groups, rank_device
+from mimokit.engine.models.frame_parallel import patch_encoders
+from mimokit.engine.parallel.loss import one_over
+from mimokit.engine.parallel.update import MainGradUpdate, update_of_run
+from mimokit.engine.pipeline.executor import MicrobatchLoss
+from mimokit.engine.pipeline.model import RankModel, build_rank_model
+from mimokit.engine.pipeline.steps import forward_backward_steps
+from mimokit.engine.replicas import Peers
+from mimokit.engine.steps import Step, StepGenerator
+from mimokit.engine.training.expert_loads import ExpertLoads
+from mimokit.engine.training.memory import telling_what_is_held
+from mimokit.engine.user_loop.stages import with_forward_step
+from mimokit.planning import checkpoints
+from mimokit.planning.checkpoint_files import check_save, without_digests
+from mimokit.planning.replicas import strategies
+from mimokit.planning.types import LayoutPlan
+from mimokit.samples import MTP_LOSS, RECONSTRUCTION_LOSS, module_column
+from mimokit.step_kinds import StepKind
+
+if TYPE_CHECKING:
+    from mimokit.engine.checkpoints.saver import Saver
+    from mimokit.engine.training.tracer import Arrivals
+
+
+@dataclass
+class TrainingState:
+    """The state of training on one rank.
+
+    `checks` are those of modules' outputs; by default every call checks.
+    """
+
+    model: RankModel
+    update: MainGradUpdate
+    data: TrainingData
+    iterator: Iterator[Batch] | None
+    config: ExperimentConfig
+    arrivals: Arrivals | None = None
+    iteration: int = 0
+    saver: Saver | None = None
+    checks: EveryCall = field(default_factory=EveryCall)
+
+    @cached_property
+    def expert_loads(self) -> ExpertLoads:
+        """What counts the tokens of experts."""
+        return ExpertLoads(self.model, self.config.model)
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """The result of one optimizer step, over all ranks.
+
+    Attributes:
+        loss: mean over the unmasked tokens of the step, including those of modules behind the
+            language model.
+        further_loss: column -> mean over the unmasked tokens further on, where some are predicted,
+            and over the rows of an image decoder.
+        grad_norm: norm over all modules, before clipping.
+        module_tokens: module -> number of tokens it computed.
+        expert_loads: module -> load of its experts, [layers, experts]; see `ExpertLoads`.
+    """
+
+    loss: float
+    further_loss: dict[str, float]
+    num_tokens: int
+    grad_norm: float
+    module_tokens: dict[str, int]
+    expert_loads: dict[str, NDArray[np.float64]]
+    stop: bool
+
+
+def build_model(plan: LayoutPlan, config: ExperimentConfig, code: UserCode = NO_CODE) -> RankModel:
+    """Build the model of a layout on this rank. Collective."""
+    model = build_rank_model(config.model, plan, config.runtime.seed, code)
+    patch_encoders(config, model.modules(), model.pg_collections)
+    return model
+
+
+def prepare(
+    plan: LayoutPlan,
+    config: ExperimentConfig,
+    source: DataSource,
+    peers: Peers | None = None,
+    code: UserCode = NO_CODE,
+) -> TrainingState:
+    """Build model, optimizer and data of this rank, or go on from a checkpoint. Collective."""
+    # More threads would compete for cores with the other ranks of this machine.
+    if rank_device().type == "cpu":
+        torch.set_num_threads(1)
+    saved = _saved_state(config, peers)
+    begun = 0 if saved is None else saved.step
+    model = build_model(plan, config, code.completed(config.runtime))
+    model = replace(model, step_numbers=itertools.count(begun))
+    kind: Callable[..., MainGradUpdate] = MainGradUpdate
+    if peers is not None:
+        kind = strategies().update_of_replica(peers, model.modules())
+    update = update_of_run(config, plan, model.modules(), model.module_to_grid_map, kind)
+    data, rank = data_of(source, config), dist.get_rank()
+    order, seed = order_of(config, plan, data.train), config.runtime.seed
+    if order is not None:
+        model.number_samples(drawn_places(plan, config.data, data.train, seed, order))
+    iterator = iterate_batches(
+        plan, config.data, rank, data.train, data.collate_fn, seed, order, begun
+    )
+    if saved is not None:
+        checkpoints.check_same_data(saved, data_position(config, plan, data, rank))
+        load(saved, config, model, update, rank)
+    return TrainingState(model, update, data, iterator, config, iteration=begun)
+
+
+def _saved_state(config: ExperimentConfig, peers: Peers | None) -> checkpoints.Checkpoint | None:
+    if config.runtime.resume_from is None:
+        return None
+    whole = saved = checkpoints.read_checkpoint(config.runtime.resume_from)
+    checkpoints.check_same_replicas(whole, config)
+    if peers is not None and peers.replica:
+        saved = checkpoints.read_checkpoint(
+            whole.directory / checkpoints.folder_of_replica(peers.replica)
+        )
+        check_save(saved, whole)
+    elif dist.get_rank() == 0 and (sentence := without_digests(whole)):
+        print(sentence, flush=True)
+    check_together(saved)
+    return saved
+
+
+@contextlib.contextmanager
+def prepared(
+    plan: LayoutPlan,
+    config: ExperimentConfig,
+    source: DataSource,
+    peers: Peers | None = None,
+    code: UserCode = NO_CODE,
+) -> Iterator[TrainingState]:
+    """Prepare a training state, and release its model at the end. Collective.
+
+    Its process groups are closed if the block raises no error; after an error every rank leaves the
+    world anyway.
+    """
+    before = open_groups()
+    with telling_what_is_held("while the model was built", dict):
+        state = prepare(plan, config, source, peers, code)
+    try:
+        yield state
+    finally:
+        for module in state.model.modules().values():
+            module.release()
+    state.update.end()
+    close_groups_since(before)
+
+
+def training_step(state: TrainingState, stop: bool = False) -> StepGenerator[StepResult]:
+    """Yield the steps of one optimizer step: micro-batches, reduction, update.
+
+    Gradients are reduced and scaled before the optimizer steps on them. Where replicas average
+    them, the norm of the average is part of that exchange.
+    """
+    update = state.update
+    state.checks.begin_step()
+    update.zero()
+    model = state.model
+    if model.forward_step is not None:
+        model = with_forward_step(model, model.forward_step)
+    losses = yield from forward_backward_steps(state.iterator, model)
+    yield Step(StepKind.GRAD_SYNC)
+    update.reduce()
+    yield from update.exchange_gradients()
+    norm = update.norm()
+    yield Step(StepKind.OPTIMIZER)
+    update.clip(norm)
+    update.step()
+    yield from update.exchange_weights()
+    state.iteration += 1
+    yield Step(StepKind.REPORT)
+    return _reduce(state, losses, norm, stop)
+
+
+def _reduce(
+    state: TrainingState, losses: list[MicrobatchLoss], norm: float, stop: bool
+) -> StepResult:
+    model, arrivals = state.model, state.arrivals
+    names = list(model.plan.modules)
+    of_experts = state.expert_loads.to_sum()
+    values = [
+        float(stop),
+        *counts_on_rank(model, losses),
+        *of_experts,
+        *(() if arrivals is None else arrivals.to_sum()),
+    ]
+    total = torch.tensor(values, dtype=torch.float64, device=rank_device())
+    dist.all_reduce(total)
+    stops, loss, tokens, *rest = total.tolist()
+    columns = further_columns(model.plan).values()
+    further, rest = rest[: 2 * len(columns)], rest[2 * len(columns) :]
+    modules, rest = rest[: len(names)], rest[len(names) :]
+    of_experts, arrived = rest[: len(of_experts)], rest[len(of_experts) :]
+    if arrivals is not None:
+        arrivals.take(arrived)
+    module_tokens = {name: round(value) for name, value in zip(names, modules, strict=True)}
+    return StepResult(
+        loss=loss * one_over(tokens),
+        further_loss=further_losses(columns, further),
+        num_tokens=round(tokens),
+        grad_norm=norm,
+        module_tokens=module_tokens,
+        expert_loads=state.expert_loads.of_step(of_experts, module_tokens),
+        stop=stops > 0,
+    )
+
+
+def counts_on_rank(model: RankModel, losses: Sequence[MicrobatchLoss]) -> list[float]:
+    """Return [sum of the losses, their tokens, both of further losses, tokens of each module].
+
+    Further losses are in the order of `further_columns`, modules in that of the plan.
+
+    Over all ranks they sum to those of the step: a rank counts what no other one counts.
+    """
+    modules = model.modules()
+    counts = model.stages and modules[model.last_stage.name].ownership.counts_tokens()
+    counted = losses if counts else []
+    whole = [name for name, module in modules.items() if module.ownership.counts_samples()]
+    tokens_of = {name: sum(loss.module_tokens.get(name, 0) for loss in losses) for name in whole}
+    further = dict.fromkeys(further_columns(model.plan), (0.0, 0.0))
+    if counted and model.last_stage.name in further:
+        further[model.last_stage.name] = (
+            sum(loss.further_loss_sum for loss in counted),
+            sum(loss.further_tokens for loss in counted),
+        )
+    return [
+        sum(loss.loss_sum for loss in counted),
+        sum(loss.num_tokens for loss in counted),
+        *itertools.chain(*further.values()),
+        *(tokens_of.get(name, 0) for name in model.plan.modules),
+    ]
+
+
+def further_columns(plan: LayoutPlan) -> dict[str, str]:
+    """Return module -> the column of its loss that is not in that of the step."""
+    language = plan.llm_module_name
+    images = {name: module_column(name, RECONSTRUCTION_LOSS) for name in plan.topology[language]}
+    return {language: MTP_LOSS, **images}
+
+
+def further_losses(columns: Collection[str], counts: Sequence[float]) -> dict[str, float]:
+    """Return column -> mean of further losses; none where a module has none."""
+    each = zip(columns, counts[::2], counts[1::2], strict=True)
+    return {column: loss_sum / number for column, loss_sum, number in each if number}
