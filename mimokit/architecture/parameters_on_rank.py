@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, pairwise
 
@@ -68,22 +68,6 @@ def layers_before(layers: int, sizes: ParallelSizes, stage: Numbers) -> Numbers:
     reached = np.ceil((layers + sizes.logits_as_layers) * stage / sizes.pipeline - ROUNDING)
     reached = np.maximum(reached, stage)
     return np.where(np.greater_equal(stage, sizes.pipeline), layers, np.minimum(reached, layers))
-
-
-def fullest_between(layers: int, sizes: ParallelSizes) -> tuple[Numbers, Numbers]:
-    """Return the fullest stage between the first and the last, and the mean of those over it.
-
-    Where layers are dealt by their products, stages differ by a layer.
-    """
-    last = np.asarray(sizes.pipeline) - 1
-    stages = np.arange(1, max(2, int(np.max(last))))
-    wide = [np.asarray(part)[..., None] for part in (sizes.pipeline, sizes.logits_as_layers)]
-    every = replace(sizes, pipeline=wide[0], logits_as_layers=wide[1])
-    held = layers_before(layers, every, stages + 1) - layers_before(layers, every, stages)
-    held = np.where(stages < last[..., None], held, 0)
-    most = held.max(axis=-1)
-    mean = held.sum(axis=-1) / np.maximum(1, last - 1)
-    return np.minimum(stages[held.argmax(axis=-1)], last), mean / np.maximum(1, most)
 
 
 ROUNDING = 1e-9

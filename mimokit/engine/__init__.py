@@ -62,12 +62,12 @@ if TYPE_CHECKING:
     from mimokit.engine.user_loop.loop import (
         get_data_iterator_colocated as get_data_iterator_colocated,
     )
-    from mimokit.engine.user_loop.models import get_mimo_model_of as get_mimo_model_of
-    from mimokit.engine.user_loop.models import get_vlm_mimo_model as get_vlm_mimo_model
-    from mimokit.engine.user_loop.models import (
+    from mimokit.engine.user_loop.makers import get_mimo_model_of as get_mimo_model_of
+    from mimokit.engine.user_loop.makers import get_vlm_mimo_model as get_vlm_mimo_model
+    from mimokit.engine.user_loop.makers import (
         get_vlm_mimo_model_colocated as get_vlm_mimo_model_colocated,
     )
-    from mimokit.engine.user_loop.models import (
+    from mimokit.engine.user_loop.makers import (
         get_vlm_mimo_model_homogeneous as get_vlm_mimo_model_homogeneous,
     )
     from mimokit.engine.user_loop.provider import MimoModelProvider as MimoModelProvider

@@ -28,7 +28,7 @@ from mimokit.planning.bridges.plan import (
 )
 from mimokit.planning.execution import plan_executions
 from mimokit.planning.item_problems import item_problems
-from mimokit.planning.pipeline import plan_program
+from mimokit.planning.program import plan_program
 from mimokit.planning.ranks import ModuleRanks, RankRanges
 from mimokit.planning.replicas import plan_replicas
 from mimokit.planning.types import BatchPlan, Bridge, LayoutPlan, ModuleBatch

@@ -5,14 +5,7 @@ from typing import Any
 
 from mimokit.config import ConfigError, MimoParallelismConfig, ModuleArchitecture
 from mimokit.config.errors import Problem
-from mimokit.config.user_code import is_spec
-from mimokit.engine.megatron import ModalitySubmodules, ModuleSpec, TransformerConfig
-
-
-def is_whole_modality(builder: Any) -> bool:
-    """Whether it is a spec of encoders and their projection, as Megatron's `MimoModel` takes it."""
-    kind = getattr(builder, "module", None)
-    return is_spec(builder) and isinstance(kind, type) and issubclass(kind, ModalitySubmodules)
+from mimokit.engine.megatron import ModuleSpec, TransformerConfig
 
 
 def with_networks(

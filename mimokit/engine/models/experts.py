@@ -21,7 +21,7 @@ from mimokit.engine.device import rank_device
 from mimokit.engine.inside_steps import Inside, inside
 from mimokit.engine.models.dispatch import RowsDispatcher
 from mimokit.engine.models.rng import lengths_computed, row_computed, rows_computed, seed_weights
-from mimokit.engine.models.routing import LayerRouting, Routing, TokenPlaces, places_of_tokens
+from mimokit.engine.models.routing import TokenPlaces, places_of_tokens
 from mimokit.engine.parallel.context import SequenceCut
 from mimokit.planning.execution import ModuleExecution
 
@@ -367,12 +367,6 @@ def count_items(layers: torch.nn.Module, cut: SequenceCut) -> None:
             part.token_dispatcher, RowsDispatcher
         ):
             part.token_dispatcher.uneven = True
-
-
-def replay_routing(name: str, module: torch.nn.Module, routing: Routing) -> None:
-    """Let the routers of a module's part on this rank ask what one process has chosen."""
-    for layer, router in routers_of(module).items():
-        router.router_replay = LayerRouting(routing, (name, layer))
 
 
 def layer_with(submodules: Any, feed_forward: megatron.ModuleSpec) -> Any:

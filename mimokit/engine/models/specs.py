@@ -1,15 +1,15 @@
 """The specs of modules, and the provider of those that a config describes."""
 
 from dataclasses import replace
+from typing import Any
 
 from mimokit.architecture.from_config import cuts_of_config
 from mimokit.architecture.tokens import row_features
 from mimokit.config import MimoParallelismConfig, ModuleArchitecture, ProjectorArchitecture
-from mimokit.config.user_code import NO_CODE, UserCode
-from mimokit.engine.megatron import ModuleSpec
+from mimokit.config.user_code import NO_CODE, UserCode, is_spec
+from mimokit.engine.megatron import ModalitySubmodules, ModuleSpec
 from mimokit.engine.models.adapter import ROWS
 from mimokit.engine.models.audio import AUDIO
-from mimokit.engine.models.described import is_whole_modality
 from mimokit.engine.models.encoder import EncoderKind
 from mimokit.engine.models.language import language_model_spec, text_decoder_spec
 from mimokit.engine.models.own_modules import OwnEncoder, OwnLanguageModel
@@ -90,3 +90,9 @@ def encoder_spec(build: ModuleBuild) -> ModuleSpec:
         params = {"build": build, "kind": kind, "pg_collection": None}
         spec.submodules["encoders"] = {kind.name: ModuleSpec(module=OwnEncoder, params=params)}
     return spec
+
+
+def is_whole_modality(builder: Any) -> bool:
+    """Whether it is a spec of encoders and their projection, as Megatron's `MimoModel` takes it."""
+    kind = getattr(builder, "module", None)
+    return is_spec(builder) and isinstance(kind, type) and issubclass(kind, ModalitySubmodules)

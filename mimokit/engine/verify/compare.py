@@ -13,8 +13,6 @@ from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.collectives import gather_json
 from mimokit.engine.data.sources import DataSource
 from mimokit.engine.device import without_tf32
-from mimokit.engine.models.experts import replay_routing
-from mimokit.engine.models.routing import Routing
 from mimokit.engine.models.weights import named_parameters
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.main_weights import is_main_weight, main_value, whole_gradient
@@ -22,6 +20,7 @@ from mimokit.engine.parallel.marks import shard_of
 from mimokit.engine.replicas import Peers
 from mimokit.engine.steps import exhaust
 from mimokit.engine.training.optimizer_step import TrainingState, prepared, training_step
+from mimokit.engine.verify.routing import Routing, replay_routing
 from mimokit.engine.verify.steps import Noise, OracleStep, StepDifference, StepRounding, Tensors
 from mimokit.planning.types import LayoutPlan
 

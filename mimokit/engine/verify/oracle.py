@@ -30,17 +30,17 @@ from mimokit.engine.data.sources import DataSource, data_of
 from mimokit.engine.device import rank_device, without_tf32
 from mimokit.engine.megatron import ProcessGroupCollection, scale_auxiliary_losses
 from mimokit.engine.models.chunks import built
-from mimokit.engine.models.experts import replay_routing, routers_of
+from mimokit.engine.models.experts import routers_of
 from mimokit.engine.models.projector import receiver_columns
 from mimokit.engine.models.provider import inject_process_groups
 from mimokit.engine.models.rng import module_seed
-from mimokit.engine.models.routing import WholeRouting
 from mimokit.engine.models.specs import decoder_spec, multimodal_provider
 from mimokit.engine.models.transformer import DTYPES, ModuleBuild, set_precision
 from mimokit.engine.parallel.marks import set_shards
 from mimokit.engine.parallel.optimizer import learning_rate_scheduler, optimizer_spec, set_epsilon
 from mimokit.engine.rounding import nudge_weights
 from mimokit.engine.verify.inner_layers import add_inner_layers
+from mimokit.engine.verify.routing import WholeRouting, replay_routing
 from mimokit.engine.verify.steps import OracleStep, Tensors
 from mimokit.engine.verify.whole_model import WholeModel
 from mimokit.planning.execution import Dtype

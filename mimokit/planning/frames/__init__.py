@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from mimokit.planning.frames.forecast import FrameForecast as FrameForecast
     from mimokit.planning.frames.forecast import FrameLinks as FrameLinks
     from mimokit.planning.frames.forecast import forecast_frames as forecast_frames
+    from mimokit.planning.frames.forecast import lpt_balance as lpt_balance
     from mimokit.planning.frames.plan import FramePlan as FramePlan
-    from mimokit.planning.frames.plan import lpt_balance as lpt_balance
     from mimokit.planning.frames.plan import plan_frames as plan_frames
     from mimokit.planning.frames.routing import FrameRoutes as FrameRoutes
     from mimokit.planning.frames.routing import FrameSettings as FrameSettings

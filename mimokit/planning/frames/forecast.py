@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mimokit.planning.frames.cost import FrameCost
-from mimokit.planning.frames.plan import FramePlan, check_ranks, lpt_balance, plan_frames
+from mimokit.planning.frames.partition import longest_first
+from mimokit.planning.frames.plan import FramePlan, Numbers, check_loads, check_ranks, plan_frames
 from mimokit.units import bytes_text, seconds_text, shown
 
 if TYPE_CHECKING:
@@ -184,3 +185,26 @@ def _assigned(planner: str, loads: np.ndarray, home: np.ndarray, ranks: int) -> 
     if planner not in PLANNERS:
         raise ValueError(f"planner is {shown(planner)}; it is one of {', '.join(PLANNERS)}.")
     return home if planner == "none" else lpt_balance(loads, ranks)[0]
+
+
+def lpt_balance(loads: Numbers, num_ranks: int) -> tuple[list[int], list[float]]:
+    """Assign frames by LPT (longest processing time first).
+
+    Frames are taken by descending load, then ascending index. Each goes to the least loaded rank,
+    the lowest on ties. Ranks may end without frames.
+
+    Args:
+        loads: [frames], any unit.
+
+    Returns:
+        assignment [frames] and load_per_rank [ranks], whole numbers if the loads are.
+
+    Raises:
+        ValueError: a load is negative or not finite, or ranks is 0.
+    """
+    ranks, sizes = check_ranks(num_ranks), check_loads(loads)
+    lpt = longest_first(sizes, ranks)
+    totals = lpt.totals
+    if np.asarray(loads).dtype.kind in "iub":
+        totals = totals.astype(np.int64)
+    return lpt.assignment().tolist(), totals.tolist()

@@ -106,29 +106,6 @@ class FramePlan:
         return csr_array((amounts, places), shape=(self.num_ranks, self.num_ranks), dtype=float)
 
 
-def lpt_balance(loads: Numbers, num_ranks: int) -> tuple[list[int], list[float]]:
-    """Assign frames by LPT (longest processing time first).
-
-    Frames are taken by descending load, then ascending index. Each goes to the least loaded rank,
-    the lowest on ties. Ranks may end without frames.
-
-    Args:
-        loads: [frames], any unit.
-
-    Returns:
-        assignment [frames] and load_per_rank [ranks], whole numbers if the loads are.
-
-    Raises:
-        ValueError: a load is negative or not finite, or ranks is 0.
-    """
-    ranks, sizes = check_ranks(num_ranks), check_loads(loads)
-    lpt = longest_first(sizes, ranks)
-    totals = lpt.totals
-    if np.asarray(loads).dtype.kind in "iub":
-        totals = totals.astype(np.int64)
-    return lpt.assignment().tolist(), totals.tolist()
-
-
 def plan_frames(
     loads: Numbers,
     num_ranks: int,

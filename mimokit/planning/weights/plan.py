@@ -19,13 +19,13 @@ from mimokit.planning.weights.directory import (
     read_directory,
     refused,
 )
-from mimokit.planning.weights.slices import joined_spans
 from mimokit.planning.weights.types import (
     DTYPE_BYTES,
     Piece,
     PlannedParameter,
     RankWeights,
     WeightPlan,
+    joined_spans,
 )
 from mimokit.units import counted, listed
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from mimokit.architecture.tensor_cut import Span
-from mimokit.planning.weights.types import Piece, PlannedParameter, WeightPlan
+from mimokit.planning.weights.types import Piece, PlannedParameter, WeightPlan, joined_spans
 
 _LAYER = re.compile(r"(?<=\blayers\.)\d+(?=\.)|(?<=\bmtp_layers\.)\d+(?=\.)|(?<=\bh\.)\d+(?=\.)")
 
@@ -155,14 +155,3 @@ def _merged(blocks: Iterable[Block]) -> list[Block]:
                 by_rows.setdefault(rows, []).append(columns)
     merged += [(rows, span) for rows, spans in by_rows.items() for span in joined_spans(spans)]
     return merged
-
-
-def joined_spans(spans: Iterable[Span]) -> list[Span]:
-    """Return spans in their order, those that touch or overlap as one."""
-    joined: list[Span] = []
-    for start, stop in sorted(spans):
-        if joined and start <= joined[-1][1]:
-            joined[-1] = joined[-1][0], max(joined[-1][1], stop)
-        else:
-            joined.append((start, stop))
-    return joined

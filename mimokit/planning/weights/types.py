@@ -1,7 +1,7 @@
 """Which bytes of which file every rank holds, as frozen data."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -159,3 +159,14 @@ class WeightPlan:
             "padded_vocab_size": self.padded_vocab_size,
             "ranks": {str(number): rank.to_json() for number, rank in enumerate(self.ranks)},
         }
+
+
+def joined_spans(spans: Iterable[Span]) -> list[Span]:
+    """Return spans in their order, those that touch or overlap as one."""
+    joined: list[Span] = []
+    for start, stop in sorted(spans):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(joined[-1][1], stop)
+        else:
+            joined.append((start, stop))
+    return joined

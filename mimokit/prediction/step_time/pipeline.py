@@ -1,12 +1,12 @@
 """Closed form of a step's pipeline: each stage once, and the slowest stage per micro-batch."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from mimokit.architecture.modules import Module
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
-from mimokit.architecture.parameters_on_rank import fullest_between
+from mimokit.architecture.parameters_on_rank import layers_before
 from mimokit.prediction.remembered import remembered
 from mimokit.prediction.step_time.breakdown import StageTime, TimeBreakdown
 from mimokit.prediction.step_time.stage import (
@@ -194,3 +194,19 @@ def _exposed(
     each = each + behind * np.maximum(0.0, collect + reduce - stage.backward.total)
     once = np.where(apart, reduce + collect, once)
     return np.where(sizes.fully_sharded, micro_batches * each, once)
+
+
+def fullest_between(layers: int, sizes: ParallelSizes) -> tuple[Numbers, Numbers]:
+    """Return the fullest stage between the first and the last, and the mean of those over it.
+
+    Where layers are dealt by their products, stages differ by a layer.
+    """
+    last = np.asarray(sizes.pipeline) - 1
+    stages = np.arange(1, max(2, int(np.max(last))))
+    wide = [np.asarray(part)[..., None] for part in (sizes.pipeline, sizes.logits_as_layers)]
+    every = replace(sizes, pipeline=wide[0], logits_as_layers=wide[1])
+    held = layers_before(layers, every, stages + 1) - layers_before(layers, every, stages)
+    held = np.where(stages < last[..., None], held, 0)
+    most = held.max(axis=-1)
+    mean = held.sum(axis=-1) / np.maximum(1, last - 1)
+    return np.minimum(stages[held.argmax(axis=-1)], last), mean / np.maximum(1, most)

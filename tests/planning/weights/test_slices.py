@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from mimokit.planning.weights import WeightPlan, plan_weights, read_directory, sliced_tensors
-from mimokit.planning.weights.slices import SlicedTensor, joined_spans
+from mimokit.planning.weights.slices import SlicedTensor
+from mimokit.planning.weights.types import joined_spans
 from tests.sparse_weights import LLAMA_70B, SMALL, small_checkpoint, sparse_checkpoint
 
 Entries = dict[tuple[int, str], np.ndarray]

@@ -13,9 +13,7 @@ from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.colocated.checks import NoCall
 from mimokit.engine.data.sources import DataSource
 from mimokit.engine.device import without_tf32
-from mimokit.engine.models.experts import replay_routing
 from mimokit.engine.models.projector import receiver_columns
-from mimokit.engine.models.routing import Routing
 from mimokit.engine.models.weights import named_parameters
 from mimokit.engine.parallel.main_weights import (
     is_held_in_part,
@@ -28,6 +26,7 @@ from mimokit.engine.pipeline.base_stage import ModuleStage, StageInput, StageOut
 from mimokit.engine.pipeline.model import RankModel
 from mimokit.engine.steps import Step, exhaust
 from mimokit.engine.training.optimizer_step import TrainingState, prepared, training_step
+from mimokit.engine.verify.routing import Routing, replay_routing
 from mimokit.engine.verify.seams.code import lines_of_step
 from mimokit.engine.verify.seams.hooks import hook_module
 from mimokit.engine.verify.seams.projector import ProjectorHooks
