@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from benchmarks.table import show
 from mimokit.architecture import load_model
-from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config.runtime import DeploymentMode
+from mimokit.config.sizes import ParallelSizes
 from mimokit.prediction import Layout, Workload, costs_of, layout_cost, predict
 from mimokit.prediction.hardware import load_hardware
 from mimokit.prediction.step_time import System, load_software

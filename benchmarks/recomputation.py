@@ -16,9 +16,9 @@ from typing import Any
 
 import mimokit
 from benchmarks.table import show
-from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES
 from mimokit.cluster import EngineCluster
 from mimokit.config import ExperimentConfig
+from mimokit.config.sizes import RECOMPUTE_NAMES
 from tests.layouts import digits_config
 from tests.layouts_multimodal import LANGUAGE
 

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from mimokit import prediction as prediction
     from mimokit.architecture import from_hf as from_hf
     from mimokit.architecture import load_model as load_model
-    from mimokit.architecture.parallel_sizes import ParallelSizes as ParallelSizes
     from mimokit.config import ConfigError as ConfigError
     from mimokit.config import DataConfig as DataConfig
     from mimokit.config import ExperimentConfig as ExperimentConfig
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from mimokit.config import RuntimeConfig as RuntimeConfig
     from mimokit.config import check_runnable as check_runnable
     from mimokit.config import preset_names as preset_names
+    from mimokit.config.sizes import ParallelSizes as ParallelSizes
     from mimokit.config_files import load_experiment_config as load_experiment_config
     from mimokit.config_files import load_experiments as load_experiments
     from mimokit.config_files import load_preset as load_preset

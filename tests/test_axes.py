@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
-from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.axes import CONFIG_FIELDS, RANK_AXES, SIZE_FIELDS, SPELLINGS, Axis, Choice
 from mimokit.config import ModuleParallelismConfig
+from mimokit.config.sizes import ParallelSizes
 
 
 def test_every_axis_and_choice_has_one_row() -> None:

@@ -16,8 +16,8 @@ import numpy as np
 
 from benchmarks.prediction.tables import Row, names, number, table, whole
 from mimokit.architecture import LanguageModel, Transformer
-from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config.errors import ConfigError
+from mimokit.config.sizes import ParallelSizes
 from mimokit.prediction.hardware import load_hardware
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.own_runs import OwnRun

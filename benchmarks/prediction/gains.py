@@ -29,10 +29,10 @@ from mimokit.architecture import (
     VisionEncoder,
     load_model,
 )
-from mimokit.architecture.parallel_sizes import RECOMPUTE_FULL, RECOMPUTE_NAMES, ParallelSizes
 from mimokit.architecture.tokens import ImageGeometry
 from mimokit.config.errors import ConfigError
 from mimokit.config.runtime import DeploymentMode
+from mimokit.config.sizes import RECOMPUTE_FULL, RECOMPUTE_NAMES, ParallelSizes
 from mimokit.prediction import EncoderInput, Workload, costs_of, layout_cost
 from mimokit.prediction.deployment_modes import LayoutCost
 from mimokit.prediction.hardware import Hardware, load_hardware

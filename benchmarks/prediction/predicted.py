@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.prediction.rows import Measured
-from mimokit.architecture.parallel_sizes import ParallelSizes
+from mimokit.config.sizes import ParallelSizes
 from mimokit.prediction.hardware import Hardware, load_hardware
 from mimokit.prediction.step_time import (
     ModuleInput,

@@ -24,14 +24,14 @@ from mimokit.architecture import (
     load_model,
 )
 from mimokit.architecture.attention import LatentAttention
-from mimokit.architecture.parallel_sizes import (
+from mimokit.architecture.transformer import layer_parameters
+from mimokit.config.recipe import RecipeConfig
+from mimokit.config.sizes import (
     RECOMPUTE_FULL,
     RECOMPUTE_NONE,
     RECOMPUTE_SELECTIVE,
     ParallelSizes,
 )
-from mimokit.architecture.transformer import layer_parameters
-from mimokit.config.recipe import RecipeConfig
 from mimokit.prediction.hardware import hardware_names, load_hardware
 
 PRECISIONS = {

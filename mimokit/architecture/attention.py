@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mimokit.architecture.layer_work.saved_tensor import SavedTensor
-from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.tensor_rows import (
     KEYS,
     NORMED,
@@ -18,6 +17,7 @@ from mimokit.architecture.tensor_rows import (
     norm,
     uncut,
 )
+from mimokit.config.sizes import ParallelSizes
 
 if TYPE_CHECKING:
     from mimokit.architecture.transformer import Transformer

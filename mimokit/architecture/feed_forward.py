@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mimokit.architecture.layer_work.saved_tensor import SavedTensor
-from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.architecture.tensor_rows import (
     INNER,
     NORMED_AGAIN,
@@ -20,6 +19,7 @@ from mimokit.architecture.tensor_rows import (
     cut_outputs,
     uncut,
 )
+from mimokit.config.sizes import Numbers, ParallelSizes
 
 if TYPE_CHECKING:
     from mimokit.architecture.transformer import Transformer

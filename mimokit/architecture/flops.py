@@ -15,7 +15,7 @@ from mimokit.architecture.layer_work.products import (
     visible_tokens,
 )
 from mimokit.architecture.modules import DecoderHead, EncoderBranch, LanguageModel, Module
-from mimokit.architecture.parallel_sizes import ParallelSizes
+from mimokit.config.sizes import ParallelSizes
 
 TRAINED, PASSES_GRADIENT, FORWARD_ONLY = 3, 2, 1
 """Passes, in units of the forward pass: the backward pass computes two products for each of the

@@ -12,7 +12,6 @@ from mimokit.architecture.encoders import (
     Described,
     Encoder,
 )
-from mimokit.architecture.parallel_sizes import Numbers
 from mimokit.architecture.tensor_cut import TensorCut, padded_vocabulary
 from mimokit.architecture.tensor_rows import (
     End,
@@ -27,6 +26,7 @@ from mimokit.architecture.tensor_rows import (
 from mimokit.architecture.transformer import Transformer, layer_rows
 from mimokit.config.layer_architecture import RopeScaling
 from mimokit.config.meaning import ROTARY_BASE, VOCABULARY_MULTIPLE, Normalization
+from mimokit.config.sizes import Numbers
 
 PROJECTOR_NAME = "input_projections.0."
 """Where Megatron's modality submodules have the projector."""

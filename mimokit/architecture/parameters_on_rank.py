@@ -9,11 +9,11 @@ from itertools import accumulate, pairwise
 import numpy as np
 
 from mimokit.architecture.modules import DecoderHead, LanguageModel, Module
-from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.architecture.tensor_cut import Span
 from mimokit.architecture.tensor_rows import End, ModuleTensor, Parameters, parameters_of
 from mimokit.architecture.tensors import module_tensors
 from mimokit.architecture.transformer import layer_parameters
+from mimokit.config.sizes import Numbers, ParallelSizes
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from mimokit.architecture.parallel_sizes import Numbers
+from mimokit.config.sizes import Numbers
 
 Shape = tuple[int, ...]
 

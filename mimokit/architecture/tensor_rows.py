@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.architecture.tensor_cut import Span, TensorCut, padded_vocabulary
 from mimokit.config.meaning import Normalization
+from mimokit.config.sizes import Numbers, ParallelSizes
 
 NORMED = "normalized input of attention"
 QUERIES, KEYS = "compressed query", "compressed key and value"

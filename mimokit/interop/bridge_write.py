@@ -3,17 +3,17 @@
 from collections.abc import Iterator
 from itertools import combinations
 
-from mimokit.architecture.parallel_sizes import (
-    RECOMPUTE_FULL,
-    RECOMPUTE_NAMES,
-    ParallelSizes,
-    beyond_ranks,
-)
 from mimokit.axes import MEGATRON_FIELDS, RANK_AXES, Axis, Choice
 from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.config.rules.facts import ModuleFacts, PairFacts
 from mimokit.config.rules.module_rules import STAGE_RANKS, broken_rules, rounds_are_whole
 from mimokit.config.rules.pair_rules import REPLICAS, broken_pair_rules
+from mimokit.config.sizes import (
+    RECOMPUTE_FULL,
+    RECOMPUTE_NAMES,
+    ParallelSizes,
+)
+from mimokit.interop.size_fields import beyond_ranks
 from mimokit.prediction import Layout, Workload
 from mimokit.prediction.layout import LANGUAGE, micro_batches, rank_offsets, sizes_text
 from mimokit.prediction.validity import check_counts

@@ -13,11 +13,11 @@ from typing import Any
 from mimokit.architecture import EncoderBranch, Model, MultimodalModel, VisionEncoder
 from mimokit.architecture.from_config import model_of_config
 from mimokit.architecture.modules import Module
-from mimokit.architecture.parallel_sizes import other_fields, rank_fields
 from mimokit.config import ExperimentConfig
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any
 from mimokit.config.runtime import PRECISION_OF_RUNS, THREE_PHASE
 from mimokit.config_files import config_from_mapping
+from mimokit.interop.size_fields import other_fields, rank_fields
 from mimokit.prediction import EncoderInput, Layout, Workload
 from mimokit.prediction.layout import connected, micro_batches, plain_name, rank_offsets
 from mimokit.prediction.task import layout_of_config, workload_of_config

@@ -9,13 +9,14 @@ from mimokit.architecture.encoders import VisionEncoder
 from mimokit.architecture.huggingface import IMAGES
 from mimokit.architecture.huggingface.functions import longest_sequence
 from mimokit.architecture.modules import MultimodalModel
-from mimokit.architecture.parallel_sizes import ParallelSizes, rank_fields
 from mimokit.architecture.transformer import Transformer
 from mimokit.config import ExperimentConfig
 from mimokit.config.runtime import DeploymentMode
+from mimokit.config.sizes import ParallelSizes
 from mimokit.config_files import config_from_mapping
 from mimokit.config_files.implications import DEFAULT_SEQ_LENGTH
 from mimokit.interop.command_line import wrong_file
+from mimokit.interop.size_fields import rank_fields
 from mimokit.planning.weights import WeightPlanner, read_directory
 from mimokit.planning.weights.generation_planners import check_room_for_image, placeholder
 from mimokit.prediction.weights_memory import LANGUAGE

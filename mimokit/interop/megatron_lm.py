@@ -3,15 +3,15 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from mimokit.architecture.parallel_sizes import (
+from mimokit.axes import COUNTS, GRID_AXES, MEGATRON_ARGUMENTS, SIZE_FIELDS, Axis, Choice
+from mimokit.config.errors import ConfigError, Problem, refuse_if_any
+from mimokit.config.sizes import (
     RECOMPUTE_FULL,
     RECOMPUTE_NAMES,
     RECOMPUTE_NONE,
     RECOMPUTE_SELECTIVE,
     ParallelSizes,
 )
-from mimokit.axes import COUNTS, GRID_AXES, MEGATRON_ARGUMENTS, SIZE_FIELDS, Axis, Choice
-from mimokit.config.errors import ConfigError, Problem, refuse_if_any
 from mimokit.interop.command_line import (
     MEGATRON_LM,
     Imported,

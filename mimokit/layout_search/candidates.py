@@ -14,13 +14,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mimokit.architecture.modules import Module
-from mimokit.architecture.parallel_sizes import RECOMPUTE_SELECTIVE
 from mimokit.config.errors import Problem
 from mimokit.config.rules.facts import ModuleFacts
 from mimokit.config.rules.module_rules import CHUNKS, RULES, SizeRule, rounds_are_whole
 from mimokit.config.rules.pair_rules import PairRule
 from mimokit.config.rules.writing import tells
-from mimokit.config.sizes import Numbers, ParallelSizes
+from mimokit.config.sizes import RECOMPUTE_SELECTIVE, Numbers, ParallelSizes
 from mimokit.layout_search.constraints import DIMENSIONS
 from mimokit.layout_search.space import Axes
 from mimokit.layout_search.task import SearchTask

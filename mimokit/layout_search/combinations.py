@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from mimokit.architecture import Model
 from mimokit.architecture.encoders import Described
-from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES, ParallelSizes
 from mimokit.axes import CONFIG_FIELDS, SIZE_FIELDS
 from mimokit.config import ExperimentConfig
 from mimokit.config.parallelism import LEFT_OUT
 from mimokit.config.rules.combinations import Part, part_of, refusal
 from mimokit.config.rules.context import ValidationContext
 from mimokit.config.rules.roles import ENCODER_OF, LANGUAGE, WRITER, Role
+from mimokit.config.sizes import RECOMPUTE_NAMES, ParallelSizes
 from mimokit.layout_search.constraints import SEARCHED
 from mimokit.prediction import Layout, Workload
 from mimokit.prediction.workload import branches_of, decoders_of, language_of

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES, Numbers
 from mimokit.axes import LAYOUT_FIELDS, SIZE_FIELDS, Axis, Choice
 from mimokit.config.errors import Problem, refuse_if_any, unknown_name
 from mimokit.config.runtime import DeploymentMode
+from mimokit.config.sizes import RECOMPUTE_NAMES, Numbers
 
 Objective = Literal["step_time", "cost", "memory"]
 

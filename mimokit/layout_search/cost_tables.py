@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mimokit.architecture.modules import Module
-from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.config.errors import ConfigError, Problem
+from mimokit.config.sizes import Numbers, ParallelSizes
 from mimokit.layout_search.candidates import Candidates, bounded, candidates, search_facts
 from mimokit.layout_search.space import axes_of
 from mimokit.layout_search.task import SearchTask

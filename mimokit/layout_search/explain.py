@@ -4,15 +4,15 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from mimokit.architecture.parallel_sizes import (
+from mimokit.axes import SIZE_FIELDS, Axis
+from mimokit.config.rules.facts import PairFacts
+from mimokit.config.rules.pair_rules import SAMPLES
+from mimokit.config.sizes import (
     RECOMPUTE_FULL,
     RECOMPUTE_NAMES,
     RECOMPUTE_NONE,
     ParallelSizes,
 )
-from mimokit.axes import SIZE_FIELDS, Axis
-from mimokit.config.rules.facts import PairFacts
-from mimokit.config.rules.pair_rules import SAMPLES
 from mimokit.layout_search.task import SearchTask
 from mimokit.layout_search.why_not import broken_sentences, differences_text
 from mimokit.prediction import PART_WORDS, Layout, Prediction

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config.graph import topological_order
+from mimokit.config.sizes import ParallelSizes
 from mimokit.layout_search.constraints import MODES
 from mimokit.layout_search.evaluate import Scan
 from mimokit.layout_search.pareto import Kept, front

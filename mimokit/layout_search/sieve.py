@@ -15,8 +15,8 @@ from functools import reduce
 import numpy as np
 from numpy.typing import NDArray
 
-from mimokit.architecture.parallel_sizes import Numbers
 from mimokit.config.runtime import DeploymentMode
+from mimokit.config.sizes import Numbers
 from mimokit.layout_search.blocks import Choices, LayoutBlock, other_ranks
 from mimokit.layout_search.constraints import score
 from mimokit.layout_search.cost_tables import Tables

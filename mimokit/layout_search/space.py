@@ -3,9 +3,9 @@
 import math
 from collections.abc import Mapping
 
-from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES
 from mimokit.axes import LAYOUT_FIELDS, Axis, Choice
 from mimokit.config.rules.facts import ModuleFacts
+from mimokit.config.sizes import RECOMPUTE_NAMES
 from mimokit.layout_search.constraints import DIMENSIONS, Constraints
 from mimokit.units import counted
 

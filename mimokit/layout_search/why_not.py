@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from mimokit.architecture.modules import Module
-from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES
 from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.config.rules.module_rules import broken_rules
+from mimokit.config.sizes import RECOMPUTE_NAMES
 from mimokit.layout_search.candidates import SEARCH_RULES, search_facts
 from mimokit.layout_search.combinations import refused_sentences
 from mimokit.layout_search.constraints import DIMENSIONS, score

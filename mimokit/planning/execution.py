@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from mimokit.architecture.parallel_sizes import ParallelSizes, sizes_of
 from mimokit.axes import Axis, Choice
 from mimokit.config import ExperimentConfig, ModuleArchitecture
 from mimokit.config.runtime import PRECISION_OF_RUNS
+from mimokit.config.sizes import ParallelSizes, sizes_of
 from mimokit.planning.ranks import ModuleRanks
 
 Dtype: TypeAlias = Literal["fp32", "bf16", "fp16"]

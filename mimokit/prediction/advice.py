@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mimokit.architecture.modules import Model
-from mimokit.architecture.parallel_sizes import ParallelSizes
+from mimokit.config.sizes import ParallelSizes
 from mimokit.planning.weights.directory import WeightDirectory, refused
 from mimokit.prediction.hardware import Hardware, load_hardware
 from mimokit.prediction.layout import Layout

@@ -8,8 +8,8 @@ from functools import reduce
 
 import numpy as np
 
-from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.config.runtime import GPIPE, ZERO_BUBBLE, DeploymentMode, PipelineOrder
+from mimokit.config.sizes import Numbers, ParallelSizes
 from mimokit.prediction.layout import Edges, around, heaviest
 from mimokit.prediction.memory import micro_batches_through, total_bytes
 from mimokit.prediction.module_costs import EncoderCost, LanguageCost, bridge_seconds

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from mimokit.architecture.layer_work.products import visible_tokens
-from mimokit.architecture.parallel_sizes import (
+from mimokit.architecture.parameters_on_rank import layers_of
+from mimokit.config.sizes import (
     RECOMPUTE_FULL,
     RECOMPUTE_SELECTIVE,
     ParallelSizes,
 )
-from mimokit.architecture.parameters_on_rank import layers_of
 from mimokit.prediction.deployment_modes import crossing_message
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.module_costs import (

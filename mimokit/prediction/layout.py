@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from mimokit.architecture.modules import Model, MultimodalModel
-from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES, Numbers, ParallelSizes
 from mimokit.axes import COUNTS, LAYOUT_FIELDS, Axis, Choice
 from mimokit.config.graph import downstream, topological_order
 from mimokit.config.runtime import DeploymentMode
+from mimokit.config.sizes import RECOMPUTE_NAMES, Numbers, ParallelSizes
 from mimokit.prediction.workload import Workload
 
 Edges = Iterable[tuple[str, tuple[str, ...]]]

@@ -11,8 +11,8 @@ import numpy as np
 
 from mimokit.architecture import LanguageModel
 from mimokit.architecture.modules import DecoderHead, EncoderBranch, Module
-from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.config.runtime import ZERO_BUBBLE, PipelineOrder
+from mimokit.config.sizes import Numbers, ParallelSizes
 from mimokit.prediction.layout import Layout, around
 from mimokit.prediction.memory import (
     MemoryLine,

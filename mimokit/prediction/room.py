@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.architecture.parameters_on_rank import ROUNDING
+from mimokit.config.sizes import Numbers, ParallelSizes
 from mimokit.prediction.deployment_modes import LayoutCost
 from mimokit.prediction.module_costs import LanguageCost
 from mimokit.prediction.step_time import System

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from mimokit.architecture.parallel_sizes import Numbers
 from mimokit.config.runtime import DeploymentMode
+from mimokit.config.sizes import Numbers
 from mimokit.prediction.deployment_modes import LayoutCost, crossing_message
 from mimokit.prediction.module_costs import EncoderCost, LanguageCost, bridge_seconds
 from mimokit.prediction.step_time import System

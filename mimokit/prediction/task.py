@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from mimokit.architecture import Model
 from mimokit.architecture.from_config import feeds_of_config, model_of_config
-from mimokit.architecture.parallel_sizes import ParallelSizes, sizes_of
 from mimokit.architecture.tokens import geometry_of
 from mimokit.config import ExperimentConfig, MimoParallelismConfig, PredictionConfig
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any
 from mimokit.config.graph import topological_order
 from mimokit.config.runtime import PRECISION_OF_RUNS
+from mimokit.config.sizes import ParallelSizes, sizes_of
 from mimokit.config.world_size import ResolvedWorld, resolve
 from mimokit.planning.layout import ConfigSource, checked_config, plan_checked
 from mimokit.planning.replicas import ReplicaPlan

@@ -20,12 +20,12 @@ from mimokit.architecture.layer_work.collectives import (
     layer_collectives,
     tensor_calls,
 )
-from mimokit.architecture.parallel_sizes import RECOMPUTE_FULL, ParallelSizes
 from mimokit.architecture.parameters_on_rank import stage_layers
 from mimokit.architecture.transformer import Transformer
 from mimokit.axes import Axis, Choice
 from mimokit.config import ExperimentConfig, ModuleArchitecture
 from mimokit.config.runtime import FRAME_PARALLEL
+from mimokit.config.sizes import RECOMPUTE_FULL, ParallelSizes
 from mimokit.planning.execution import ModuleExecution
 from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.types import LayoutPlan

@@ -14,7 +14,6 @@ from mimokit.architecture.modules import (
     Module,
     MultimodalModel,
 )
-from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES
 from mimokit.axes import COUNT_FIELDS
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any, unknown_name
 from mimokit.config.rules.facts import ModuleFacts, PairFacts
@@ -28,6 +27,7 @@ from mimokit.config.rules.pair_rules import (
     broken_pair_rules,
 )
 from mimokit.config.runtime import BLOCK_SCALED, RUNNABLE_PRECISIONS, TF32, DeploymentMode
+from mimokit.config.sizes import RECOMPUTE_NAMES
 from mimokit.prediction.hardware import Hardware
 from mimokit.prediction.layout import Layout, connected
 from mimokit.prediction.step_time import Software

@@ -8,9 +8,9 @@ import numpy as np
 
 from mimokit.architecture.huggingface.functions import longest_sequence
 from mimokit.architecture.modules import LanguageModel, Model, MultimodalModel
-from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.parameters_on_rank import rank_parameters
 from mimokit.config.errors import ConfigError
+from mimokit.config.sizes import ParallelSizes
 from mimokit.planning.weights import WeightPlanner
 from mimokit.planning.weights.directory import WeightDirectory, refused
 from mimokit.planning.weights.generation_planners import check_language, check_room_for_image

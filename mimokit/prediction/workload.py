@@ -20,12 +20,12 @@ from mimokit.architecture import (
 )
 from mimokit.architecture.flops import forward_flops, passes
 from mimokit.architecture.modules import DecoderHead, EncoderBranch, Module
-from mimokit.architecture.parallel_sizes import Numbers
 from mimokit.config import ExperimentConfig
 from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.config.graph import upstream
 from mimokit.config.recipe import RecipeConfig
 from mimokit.config.runtime import BALANCED, FRAME_PARALLEL, PipelineOrder
+from mimokit.config.sizes import Numbers
 from mimokit.planning.frames.plan import plan_frames
 from mimokit.planning.frames.routing import TOLERANCE
 from mimokit.planning.frames.samples import SampleWork, order_samples

@@ -14,8 +14,8 @@ from mimokit.architecture import (
     MixtureOfExperts,
     Transformer,
 )
-from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.parameters_on_rank import rank_parameters
+from mimokit.config.sizes import ParallelSizes
 from tests.architecture.model_parallel import model_parallel
 
 NET = Transformer(4, 64, 8, 8, 8, 96, gated=False, norm="LayerNorm")

@@ -11,7 +11,7 @@ from mimokit.architecture import LanguageModel, MixtureOfExperts, Transformer, l
 from mimokit.architecture.flops import forward_flops
 from mimokit.architecture.layer_work.collectives import End, Way, end_collectives, layer_collectives
 from mimokit.architecture.layer_work.products import layer_products, score_work
-from mimokit.architecture.parallel_sizes import ParallelSizes
+from mimokit.config.sizes import ParallelSizes
 from mimokit.prediction.hardware import load_hardware
 from mimokit.prediction.step_time import System, load_software
 from tests.architecture.model_parallel import model_parallel

@@ -19,7 +19,6 @@ from mimokit.architecture.from_config import (
     modules_of_config,
 )
 from mimokit.architecture.modules import OUTPUT_LAYER, LanguageModel
-from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.parameters_on_rank import (
     rank_parameters,
     stage_layers,
@@ -30,6 +29,7 @@ from mimokit.architecture.tensor_cut import ShardPlace, TensorCut
 from mimokit.architecture.tensors import module_tensors
 from mimokit.architecture.transformer import Transformer
 from mimokit.config import ExperimentConfig, ModuleArchitecture
+from mimokit.config.sizes import ParallelSizes
 from mimokit.planning import plan_layout
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.workload import branches_of

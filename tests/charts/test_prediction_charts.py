@@ -6,9 +6,9 @@ import pytest
 
 from mimokit import charts
 from mimokit.architecture import MultimodalModel, load_model
-from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.charts import _palette, _renderer
 from mimokit.config.runtime import DeploymentMode
+from mimokit.config.sizes import ParallelSizes
 from mimokit.prediction import Layout, Prediction, Workload, predict
 from tests.charts.pictures import faults
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import ConfigError
+from mimokit.config.sizes import ParallelSizes
 from mimokit.interop import to_bridge
 from mimokit.prediction import Layout, Workload
 from tests.interop.bridge_stand_in import built, finalized, names_in

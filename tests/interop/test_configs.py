@@ -8,8 +8,8 @@ import pytest
 
 import mimokit
 from mimokit.architecture import load_model
-from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import ConfigError
+from mimokit.config.sizes import ParallelSizes
 from mimokit.config_files import load_experiment_config, load_preset
 from mimokit.interop import (
     config_of_layout,

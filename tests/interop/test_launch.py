@@ -5,8 +5,8 @@ import subprocess
 
 import pytest
 
-from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import ConfigError
+from mimokit.config.sizes import ParallelSizes
 from mimokit.interop import from_megatron_arguments, to_slurm, to_torchrun
 from mimokit.prediction import Layout
 

@@ -17,8 +17,8 @@ from mimokit.architecture import (
     model_names,
 )
 from mimokit.architecture.from_config import branch_of_config, model_of_config
-from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import ConfigError, ExperimentConfig, ProjectorArchitecture
+from mimokit.config.sizes import ParallelSizes
 from mimokit.config_files import load_experiment_config, load_preset
 from mimokit.interop import (
     config_of_layout,

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from mimokit.architecture import LanguageModel, load_model
 from mimokit.architecture.from_config import model_of_config
-from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import ConfigError
+from mimokit.config.sizes import ParallelSizes
 from mimokit.interop import (
     config_of_layout,
     from_megatron_arguments,

@@ -9,8 +9,8 @@ from typing import Any
 
 from mimokit.architecture import EncoderBranch, LanguageModel, MultimodalModel
 from mimokit.architecture.from_config import branch_of_config, decoder_head, language_of_config
-from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import ModuleArchitecture
+from mimokit.config.sizes import ParallelSizes
 from mimokit.layout_search import SearchTask
 from mimokit.prediction import Layout, Prediction, predict
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from mimokit import load_preset
-from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import ConfigError
+from mimokit.config.sizes import ParallelSizes
 from mimokit.interop.experiment import config_of_layout
 from mimokit.layout_search import Constraints, SearchProgress, SearchResult, search
 from mimokit.layout_search import candidates as candidates_file

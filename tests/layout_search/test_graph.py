@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import ConfigError
+from mimokit.config.sizes import ParallelSizes
 from mimokit.layout_search import Constraints, SearchTask, search
 from mimokit.layout_search.blocks import blocks
 from mimokit.layout_search.cost_tables import enumerate_modules, make_tables

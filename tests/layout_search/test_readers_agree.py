@@ -17,7 +17,6 @@ import pytest
 
 from mimokit.architecture.from_config import model_of_config
 from mimokit.architecture.modules import Model
-from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import (
     DataConfig,
     MimoParallelismConfig,
@@ -29,6 +28,7 @@ from mimokit.config import (
 from mimokit.config.rules.context import ValidationContext
 from mimokit.config.rules.ranks import mode_problems
 from mimokit.config.rules.sharding import sharding_problems
+from mimokit.config.sizes import ParallelSizes
 from mimokit.layout_search.task import SearchTask
 from mimokit.layout_search.why_not import broken_sentences
 from mimokit.prediction import EncoderInput, Layout, Workload

@@ -5,16 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import mimokit
-from mimokit.architecture.parallel_sizes import (
+from mimokit.axes import CONFIG_FIELDS
+from mimokit.config import ModuleParallelismConfig
+from mimokit.config.parallelism import LEFT_OUT
+from mimokit.config.sizes import (
     RECOMPUTE_FULL,
     ParallelSizes,
     other_fields,
     rank_fields,
     sizes_of,
 )
-from mimokit.axes import CONFIG_FIELDS
-from mimokit.config import ModuleParallelismConfig
-from mimokit.config.parallelism import LEFT_OUT
 from mimokit.planning.execution import ModuleExecution
 from tests.planning.layouts import layout, sizes
 from tests.rows import rows

@@ -1,7 +1,7 @@
 """Shipped models by kind."""
 
 from mimokit.architecture import LanguageModel, MultimodalModel, Transformer, load_model
-from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
+from mimokit.config.sizes import Numbers, ParallelSizes
 from mimokit.prediction.step_time import System
 from mimokit.prediction.step_time.layer_input import LayerInput
 from mimokit.prediction.step_time.products import dense_terms

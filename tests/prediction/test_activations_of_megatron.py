@@ -16,8 +16,8 @@ import pytest
 from mimokit.architecture import Transformer
 from mimokit.architecture.layer_work.saved import layer_activations
 from mimokit.architecture.modules import LanguageModel
-from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES, ParallelSizes
 from mimokit.architecture.parameters_on_rank import RankParameters
+from mimokit.config.sizes import RECOMPUTE_NAMES, ParallelSizes
 from mimokit.prediction.memory import Storage, stage_memory
 from mimokit.prediction.memory.states import update_bytes
 from tests.architecture.model_parallel import model_parallel

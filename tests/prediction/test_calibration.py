@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mimokit.architecture import load_model
-from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import ConfigError
+from mimokit.config.sizes import ParallelSizes
 from mimokit.prediction import Layout, Workload, predict
 from mimokit.prediction.calibration import RankMeasurements, fit_calibration, measurements_of
 from mimokit.prediction.calibration.cores import config_of_training, trainings

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from mimokit.architecture import load_model
-from mimokit.architecture.parallel_sizes import RECOMPUTE_FULL, ParallelSizes
 from mimokit.config.errors import ConfigError
 from mimokit.config.recipe import RecipeConfig
 from mimokit.config.runtime import DeploymentMode
+from mimokit.config.sizes import RECOMPUTE_FULL, ParallelSizes
 from mimokit.prediction import EncoderInput, Layout, Prediction, Workload, predict
 from mimokit.prediction.hardware import load_hardware
 from mimokit.prediction.layout import in_first_stage

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from mimokit.architecture import load_model
-from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import ConfigError, Problem
+from mimokit.config.sizes import ParallelSizes
 from mimokit.prediction import Layout, Workload, predict
 from mimokit.prediction.hardware import hardware_names, load_hardware, save_hardware
 from mimokit.prediction.hardware.hardware import hardware_from_mapping

@@ -31,8 +31,8 @@ from benchmarks.prediction.rows import (
 from benchmarks.prediction.score import Order, orders, predictions, scores
 from benchmarks.prediction.tables import MODELS, DataError
 from mimokit.architecture.attention import LatentAttention
-from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config.recipe import RecipeConfig
+from mimokit.config.sizes import ParallelSizes
 from mimokit.prediction.step_time.constants import on_bound
 from tests.prediction.shipped import language_model
 

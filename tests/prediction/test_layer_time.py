@@ -9,11 +9,11 @@ import pytest
 from mimokit.architecture import MixtureOfExperts, Transformer
 from mimokit.architecture.layer_work.collectives import layer_collectives
 from mimokit.architecture.layer_work.products import layer_products
-from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.tensor_rows import INNER, NORMED_AGAIN, ROUTED, ROUTED_INNER
 from mimokit.architecture.transformer import layer_parameters
 from mimokit.axes import Axis
 from mimokit.config.recipe import Graphs
+from mimokit.config.sizes import ParallelSizes
 from mimokit.prediction.calibration import fit_calibration
 from mimokit.prediction.hardware import load_hardware
 from mimokit.prediction.step_time import ModuleInput, System, load_software, module_step

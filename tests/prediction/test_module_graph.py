@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mimokit.architecture import EncoderBranch
-from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import ConfigError
+from mimokit.config.sizes import ParallelSizes
 from mimokit.planning.pipeline import ORDERS
 from mimokit.planning.schedule import one_forward_one_backward, plan_schedule, stage_graph
 from mimokit.prediction import Layout, Workload, costs_of, deployment_modes, layout_cost, predict

@@ -10,8 +10,8 @@ import pytest
 
 from mimokit import calibrate_from, predict
 from mimokit.architecture import load_model
-from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config.errors import ConfigError
+from mimokit.config.sizes import ParallelSizes
 from mimokit.prediction import Layout, Workload
 from mimokit.prediction.hardware import load_hardware
 from mimokit.prediction.own_runs import adjust, read_runs

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config.recipe import RecipeConfig
 from mimokit.config.runtime import DeploymentMode, PipelineOrder
+from mimokit.config.sizes import ParallelSizes
 from mimokit.config_files import load_preset
 from mimokit.planning.pipeline import ORDERS
 from mimokit.planning.schedule import (

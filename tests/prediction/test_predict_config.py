@@ -8,8 +8,8 @@ import pytest
 import mimokit
 from mimokit.architecture import load_model
 from mimokit.architecture.from_config import model_of_config
-from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import ConfigError, PredictionConfig, StrategyConfig
+from mimokit.config.sizes import ParallelSizes
 from mimokit.config_files import load_preset
 from mimokit.layout_search import Constraints, search
 from mimokit.prediction import EncoderInput, Layout, Workload, predict, predict_timeline

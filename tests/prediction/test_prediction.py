@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mimokit.architecture.parallel_sizes import ParallelSizes
+from mimokit.config.sizes import ParallelSizes
 from mimokit.config_files import load_preset
 from mimokit.prediction import Layout, Workload, predict
 from mimokit.prediction.module_costs import encoder_cost

@@ -8,10 +8,10 @@ import pytest
 from rich.console import Console
 
 from mimokit.architecture import load_model
-from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import ExperimentConfig
 from mimokit.config.errors import ConfigError
 from mimokit.config.recipe import Dispatcher, Graphs, RecipeConfig
+from mimokit.config.sizes import ParallelSizes
 from mimokit.config_files import load_experiment_config
 from mimokit.prediction import Layout, Prediction, Workload, predict
 from mimokit.prediction.band import UNKNOWN_RECIPE

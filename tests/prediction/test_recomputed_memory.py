@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from mimokit.architecture.layer_work.saved import layer_activations, saved_tensors, whole_layer
-from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.parameters_on_rank import StageLayers
 from mimokit.config.recipe import RecipeConfig
+from mimokit.config.sizes import ParallelSizes
 from mimokit.prediction import Layout, Prediction, Workload, predict
 from mimokit.prediction.memory import Storage, stage_memory
 from tests.prediction.shipped import language_model

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from mimokit.architecture import load_model
-from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import ConfigError
+from mimokit.config.sizes import ParallelSizes
 from mimokit.prediction import EncoderInput, Layout, Workload, predict, step_flops
 from tests.prediction.shipped import llava
 from tests.rows import rows

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mimokit.architecture.parallel_sizes import ParallelSizes
+from mimokit.config.sizes import ParallelSizes
 from mimokit.prediction.hardware import load_hardware
 from mimokit.prediction.remembered import remembered
 from mimokit.prediction.step_time import System, load_software

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from mimokit.architecture import LanguageModel, Transformer
-from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.parameters_on_rank import layers_of, stage_layers
 from mimokit.config.errors import ConfigError
+from mimokit.config.sizes import ParallelSizes
 from mimokit.prediction.hardware import load_hardware
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.own_runs import OwnRun, adjust

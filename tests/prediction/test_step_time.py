@@ -14,11 +14,11 @@ from mimokit.architecture.encoders import (
 )
 from mimokit.architecture.flops import forward_flops
 from mimokit.architecture.modules import EncoderBranch, Projector
-from mimokit.architecture.parallel_sizes import RECOMPUTE_FULL, ParallelSizes, sizes_of
 from mimokit.architecture.tokens import ImageGeometry
 from mimokit.architecture.transformer import Transformer
 from mimokit.config import ModuleParallelismConfig
 from mimokit.config.runtime import DeploymentMode
+from mimokit.config.sizes import RECOMPUTE_FULL, ParallelSizes, sizes_of
 from mimokit.prediction import (
     EncoderInput,
     Layout,

@@ -9,7 +9,7 @@ import pytest
 
 from mimokit.architecture import load_model
 from mimokit.architecture.from_config import model_of_config
-from mimokit.architecture.parallel_sizes import ParallelSizes
+from mimokit.config.sizes import ParallelSizes
 from mimokit.config_files import load_preset
 from mimokit.interop import layout_of_config, workload_of_config
 from mimokit.prediction import (

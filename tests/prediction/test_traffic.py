@@ -12,9 +12,9 @@ from ruamel.yaml import YAML
 
 import mimokit
 from mimokit.architecture.from_config import model_of_config
-from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.parameters_on_rank import rank_parameters
 from mimokit.config import ConfigError, ExperimentConfig, ModuleParallelismConfig
+from mimokit.config.sizes import ParallelSizes
 from mimokit.config_files import load_preset
 from mimokit.prediction.traffic import KINDS, Traffic, traffic_of_plan
 from tests.layouts_experts import experts_config

@@ -11,11 +11,11 @@ from typer.testing import CliRunner
 
 from mimokit.architecture.from_config import model_of_config
 from mimokit.architecture.modules import Module, MultimodalModel
-from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.parameters_on_rank import rank_parameters
 from mimokit.cli.main import app
 from mimokit.config.errors import ConfigError
 from mimokit.config.meaning import VOCABULARY_MULTIPLE
+from mimokit.config.sizes import ParallelSizes
 from mimokit.interop import config_of_checkpoint
 from mimokit.layout_search import resolve_source
 from mimokit.planning.weights import read_directory

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from mimokit.architecture import load_model
-from mimokit.architecture.parallel_sizes import ParallelSizes
+from mimokit.config.sizes import ParallelSizes
 from mimokit.config_files import config_from_mapping, load_experiment_config
 from mimokit.interop import to_yaml
 from mimokit.prediction import EncoderInput, Layout, Workload

@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 import mimokit
 from mimokit.architecture import load_model
 from mimokit.architecture.from_config import model_of_config
-from mimokit.architecture.parallel_sizes import RECOMPUTE_FULL
 from mimokit.cli.main import app
 from mimokit.config.recipe import RecipeConfig
+from mimokit.config.sizes import RECOMPUTE_FULL
 from mimokit.config_files import load_experiment_config, load_preset
 from mimokit.interop import layout_of_config, workload_of_config
 from mimokit.prediction import predict

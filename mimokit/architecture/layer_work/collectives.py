@@ -19,9 +19,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from mimokit.architecture.feed_forward import MixtureOfExperts
-from mimokit.architecture.parallel_sizes import RECOMPUTE_FULL, Numbers, ParallelSizes
 from mimokit.architecture.transformer import Transformer
 from mimokit.axes import Axis
+from mimokit.config.sizes import RECOMPUTE_FULL, Numbers, ParallelSizes
 
 Way = Literal["forward", "backward"]
 WAYS: tuple[Way, Way] = ("forward", "backward")

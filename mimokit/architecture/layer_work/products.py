@@ -10,10 +10,10 @@ from functools import lru_cache
 import numpy as np
 
 from mimokit.architecture.feed_forward import MixtureOfExperts
-from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.architecture.tensor_cut import TensorCut
 from mimokit.architecture.tensor_rows import ROUTER
 from mimokit.architecture.transformer import Transformer, layer_rows
+from mimokit.config.sizes import Numbers, ParallelSizes
 
 
 @dataclass(frozen=True)

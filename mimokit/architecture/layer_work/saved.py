@@ -12,13 +12,13 @@ import numpy as np
 
 from mimokit.architecture.feed_forward import MixtureOfExperts
 from mimokit.architecture.layer_work.saved_tensor import SavedTensor
-from mimokit.architecture.parallel_sizes import (
+from mimokit.architecture.transformer import Transformer
+from mimokit.config.sizes import (
     RECOMPUTE_FULL,
     RECOMPUTE_NONE,
     Numbers,
     ParallelSizes,
 )
-from mimokit.architecture.transformer import Transformer
 
 HALF = 2
 """Bytes of a bf16 or fp16 number."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from mimokit.architecture.parallel_sizes import Numbers
+from mimokit.config.sizes import Numbers
 
 Part = Literal["residual", "attention", "feed-forward"]
 

@@ -11,17 +11,17 @@ from typing import Any
 
 import torch
 
-from mimokit.architecture.parallel_sizes import (
-    RECOMPUTE_FULL,
-    RECOMPUTE_NONE,
-    RECOMPUTE_SELECTIVE,
-    ParallelSizes,
-)
 from mimokit.architecture.parameters_on_rank import stage_spans
 from mimokit.architecture.tensor_cut import Span
 from mimokit.axes import MEGATRON_FIELDS, Axis, Choice
 from mimokit.config import MimoParallelismConfig, ModuleArchitecture
 from mimokit.config.runtime import FP8
+from mimokit.config.sizes import (
+    RECOMPUTE_FULL,
+    RECOMPUTE_NONE,
+    RECOMPUTE_SELECTIVE,
+    ParallelSizes,
+)
 from mimokit.config.user_code import NO_CODE, OwnModule, UserCode
 from mimokit.engine.activations import ACTIVATIONS
 from mimokit.engine.inside_steps import tell_of_recomputation

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 
 from mimokit.architecture.huggingface.families import Family, family_of
 from mimokit.architecture.huggingface.weight_tensors import WholeParameter
-from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.parameters_on_rank import stage_spans
 from mimokit.architecture.tensor_cut import Shape, ShardPlace, Span, TensorShard
 from mimokit.axes import LAYOUT_FIELDS, Axis
 from mimokit.config.errors import ConfigError, refuse_if_any, unknown_name
+from mimokit.config.sizes import ParallelSizes
 from mimokit.planning.ranks import DIMENSIONS, RankGrid
 from mimokit.planning.weights.directory import (
     FLOATING,

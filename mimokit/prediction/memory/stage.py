@@ -9,12 +9,6 @@ import numpy as np
 
 from mimokit.architecture.layer_work.saved import layer_activations, whole_layer
 from mimokit.architecture.modules import EncoderBranch, Module
-from mimokit.architecture.parallel_sizes import (
-    RECOMPUTE_FULL,
-    RECOMPUTE_NAMES,
-    Numbers,
-    ParallelSizes,
-)
 from mimokit.architecture.parameters_on_rank import (
     RankParameters,
     layers_of,
@@ -23,6 +17,12 @@ from mimokit.architecture.parameters_on_rank import (
 )
 from mimokit.architecture.transformer import Transformer, layer_parameters
 from mimokit.config.runtime import GPIPE, ZERO_BUBBLE, PipelineOrder
+from mimokit.config.sizes import (
+    RECOMPUTE_FULL,
+    RECOMPUTE_NAMES,
+    Numbers,
+    ParallelSizes,
+)
 from mimokit.prediction.memory.states import IN_HALF, Storage, state_bytes, update_bytes
 from mimokit.prediction.remembered import remembered
 from mimokit.units import bytes_text

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.architecture.parameters_on_rank import RankParameters
 from mimokit.config import OptimizerConfig, StrategyConfig
+from mimokit.config.sizes import Numbers, ParallelSizes
 
 WEIGHT, GRADIENT, MASTER_WEIGHT, MOMENTS = 2, 4, 4, 8
 """bf16 weight, fp32 gradient, fp32 master weight, both fp32 moments of Adam."""

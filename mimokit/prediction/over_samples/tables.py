@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mimokit.architecture.modules import EncoderBranch
-from mimokit.architecture.parallel_sizes import ParallelSizes
+from mimokit.config.sizes import ParallelSizes
 from mimokit.prediction.frames import frame_links
 from mimokit.prediction.module_costs import encoder_input, language_input
 from mimokit.prediction.step_time import ModuleStep, module_step

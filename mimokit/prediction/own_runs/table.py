@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from mimokit.architecture import LanguageModel, Model, from_hf, load_model, model_names
-from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES, ParallelSizes
 from mimokit.axes import SIZE_FIELDS, Axis
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.config.recipe import RecipeConfig
+from mimokit.config.sizes import RECOMPUTE_NAMES, ParallelSizes
 from mimokit.config.text_file import MOST_OF_RESULTS, read_text_file, reason_of
 from mimokit.prediction.hardware import Hardware
 from mimokit.prediction.layout import Layout

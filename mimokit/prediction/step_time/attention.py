@@ -3,8 +3,8 @@
 import numpy as np
 
 from mimokit.architecture.layer_work.products import score_work
-from mimokit.architecture.parallel_sizes import Numbers
 from mimokit.architecture.transformer import Transformer
+from mimokit.config.sizes import Numbers
 from mimokit.prediction.step_time.constants import value
 from mimokit.prediction.step_time.layer_input import LayerInput
 from mimokit.prediction.step_time.system import HALF, System

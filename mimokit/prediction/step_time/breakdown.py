@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from mimokit.architecture.parallel_sizes import Numbers
+from mimokit.config.sizes import Numbers
 
 PART_WORDS: Mapping[str, str] = {
     "matrix": "matrix products",

@@ -14,8 +14,8 @@ import numpy as np
 
 from mimokit.architecture.feed_forward import MixtureOfExperts
 from mimokit.architecture.layer_work.collectives import LayerCollective
-from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.axes import SIZE_FIELDS, Axis
+from mimokit.config.sizes import Numbers, ParallelSizes
 from mimokit.prediction.hardware import Hardware
 from mimokit.prediction.step_time.constants import value
 from mimokit.prediction.step_time.system import System

@@ -16,9 +16,9 @@ import numpy as np
 
 from mimokit.architecture.feed_forward import MixtureOfExperts
 from mimokit.architecture.layer_work.collectives import layer_collectives
-from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.architecture.transformer import Transformer
 from mimokit.axes import Axis
+from mimokit.config.sizes import Numbers, ParallelSizes
 from mimokit.prediction.step_time.constants import value
 from mimokit.prediction.step_time.system import System
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mimokit.architecture.layer_work.collectives import layer_collectives
-from mimokit.architecture.parallel_sizes import Numbers
 from mimokit.architecture.tensor_rows import (
     INNER,
     KEYS,
@@ -16,6 +15,7 @@ from mimokit.architecture.tensor_rows import (
     ROUTED_INNER,
 )
 from mimokit.axes import Axis
+from mimokit.config.sizes import Numbers
 from mimokit.prediction.step_time.attention import attention_terms
 from mimokit.prediction.step_time.breakdown import LayerTime, TimeBreakdown
 from mimokit.prediction.step_time.collectives import (

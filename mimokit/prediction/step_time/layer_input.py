@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from mimokit.architecture.feed_forward import MixtureOfExperts
-from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.architecture.transformer import Transformer
+from mimokit.config.sizes import Numbers, ParallelSizes
 from mimokit.prediction.step_time.system import System
 
 

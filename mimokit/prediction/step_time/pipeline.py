@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mimokit.architecture.modules import Module
-from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.architecture.parameters_on_rank import layers_before
+from mimokit.config.sizes import Numbers, ParallelSizes
 from mimokit.prediction.remembered import remembered
 from mimokit.prediction.step_time.breakdown import StageTime, TimeBreakdown
 from mimokit.prediction.step_time.stage import (

@@ -16,8 +16,8 @@ from typing import Literal
 import numpy as np
 
 from mimokit.architecture.layer_work.products import layer_products
-from mimokit.architecture.parallel_sizes import Numbers
 from mimokit.architecture.tensor_rows import ROUTED, ROUTED_INNER, ROUTER
+from mimokit.config.sizes import Numbers
 from mimokit.prediction.step_time.constants import value
 from mimokit.prediction.step_time.layer_input import LayerInput
 from mimokit.prediction.step_time.system import System

@@ -7,14 +7,14 @@ import numpy as np
 
 from mimokit.architecture.layer_work.products import visible_tokens
 from mimokit.architecture.modules import DecoderHead, EncoderBranch, LanguageModel, Module
-from mimokit.architecture.parallel_sizes import (
+from mimokit.architecture.parameters_on_rank import layers_of, output_rows, rank_parameters
+from mimokit.architecture.transformer import layer_parameters
+from mimokit.config.sizes import (
     RECOMPUTE_FULL,
     RECOMPUTE_SELECTIVE,
     Numbers,
     ParallelSizes,
 )
-from mimokit.architecture.parameters_on_rank import layers_of, output_rows, rank_parameters
-from mimokit.architecture.transformer import layer_parameters
 from mimokit.prediction.step_time.breakdown import LayerTime, StageTime, TimeBreakdown
 from mimokit.prediction.step_time.collectives import TimedMessage, gathered, sent
 from mimokit.prediction.step_time.layer import host_term, layer_terms, layer_time

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from mimokit.architecture.parallel_sizes import Numbers
+from mimokit.config.sizes import Numbers
 from mimokit.prediction.hardware import Hardware
 from mimokit.prediction.memory.states import MASTER_WEIGHT, OPTIMIZER, Storage
 from mimokit.prediction.step_time.constants import CONSTANTS, chip_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from mimokit.architecture.parallel_sizes import Numbers
+from mimokit.config.sizes import Numbers
 from mimokit.prediction.step_time.breakdown import TimeBreakdown
 
 FITTED, OWN_RUNS = "fitted to published steps", "fitted to own runs"

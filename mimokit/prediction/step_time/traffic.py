@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from mimokit.architecture.feed_forward import MixtureOfExperts
-from mimokit.architecture.parallel_sizes import Numbers
 from mimokit.architecture.transformer import layer_parameters
+from mimokit.config.sizes import Numbers
 from mimokit.prediction.step_time.constants import value
 from mimokit.prediction.step_time.layer_input import LayerInput
 from mimokit.prediction.step_time.system import System

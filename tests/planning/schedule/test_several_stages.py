@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mimokit
-from mimokit.architecture.parallel_sizes import ParallelSizes
+from mimokit.config.sizes import ParallelSizes
 from mimokit.planning.schedule import (
     Schedule,
     SharedOrder,

@@ -9,10 +9,10 @@ from typing import Any
 
 from mimokit.architecture.from_config import modules_of_config
 from mimokit.architecture.modules import PROJECTOR_NAME, EncoderBranch, Module
-from mimokit.architecture.parallel_sizes import sizes_of
 from mimokit.architecture.parameters_on_rank import stage_tensors
 from mimokit.architecture.tensor_cut import ShardPlace, TensorCut
 from mimokit.config import ExperimentConfig
+from mimokit.config.sizes import sizes_of
 from mimokit.extras.strategies.exchanges.plan import Exchange, StrategyPlan, plan_strategy
 from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.replicas import ReplicaPlan

@@ -1,28 +1,10 @@
-"""The fields of a config that state parallel sizes."""
+"""The fields of a config that state parallel sizes, as written for others."""
 
 from typing import Any
 
 from mimokit.axes import CONFIG_FIELDS, RANK_AXES, Axis, Choice
 from mimokit.config.parallelism import LEFT_OUT
-from mimokit.config.sizes import (
-    RECOMPUTE_FULL,
-    RECOMPUTE_NAMES,
-    RECOMPUTE_NONE,
-    RECOMPUTE_SELECTIVE,
-    Numbers,
-    ParallelSizes,
-    sizes_of,
-)
-
-__all__ = [
-    "RECOMPUTE_FULL",
-    "RECOMPUTE_NAMES",
-    "RECOMPUTE_NONE",
-    "RECOMPUTE_SELECTIVE",
-    "Numbers",
-    "ParallelSizes",
-    "sizes_of",
-]
+from mimokit.config.sizes import RECOMPUTE_NAMES, ParallelSizes
 
 _PLAIN = ParallelSizes()
 _LEFT_OUT = ParallelSizes(
