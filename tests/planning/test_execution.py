@@ -8,13 +8,8 @@ import mimokit
 from mimokit.axes import CONFIG_FIELDS
 from mimokit.config import ModuleParallelismConfig
 from mimokit.config.parallelism import LEFT_OUT
-from mimokit.config.sizes import (
-    RECOMPUTE_FULL,
-    ParallelSizes,
-    other_fields,
-    rank_fields,
-    sizes_of,
-)
+from mimokit.config.sizes import RECOMPUTE_FULL, ParallelSizes, sizes_of
+from mimokit.interop.size_fields import other_fields, rank_fields
 from mimokit.planning.execution import ModuleExecution
 from tests.planning.layouts import layout, sizes
 from tests.rows import rows

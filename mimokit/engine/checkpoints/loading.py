@@ -8,7 +8,7 @@ from mimokit.cluster.rank import waiting
 from mimokit.config import ExperimentConfig
 from mimokit.engine.checkpoints import state
 from mimokit.engine.checkpoints.files import read_into, read_whole
-from mimokit.engine.checkpoints.saver import held_by
+from mimokit.engine.checkpoints.state import held_by
 from mimokit.engine.collectives import gather_json
 from mimokit.engine.parallel.update import MainGradUpdate
 from mimokit.engine.pipeline.model import RankModel

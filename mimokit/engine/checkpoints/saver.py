@@ -24,13 +24,7 @@ from mimokit.architecture.tensor_cut import Shape
 from mimokit.cluster.rank import flush, waiting
 from mimokit.config import ExperimentConfig
 from mimokit.engine.checkpoints.files import BlocksByFile, sync, write_files
-from mimokit.engine.checkpoints.state import (
-    HeldTensor,
-    buffers_of,
-    optimizer_states_of,
-    random_of,
-    weights_of,
-)
+from mimokit.engine.checkpoints.state import held_by, random_of
 from mimokit.engine.collectives import gather_json
 from mimokit.engine.device import rank_device
 from mimokit.engine.parallel.update import MainGradUpdate
@@ -42,11 +36,6 @@ from mimokit.result_files import without_secrets_in, write_json
 from mimokit.versions import version_of
 
 _ALIVE_SECONDS = 1.0
-
-
-def held_by(model: RankModel, update: MainGradUpdate) -> list[HeldTensor]:
-    """Return what a rank holds of the state, random states aside."""
-    return [*weights_of(model), *optimizer_states_of(model, update), *buffers_of(model)]
 
 
 class Saver:

@@ -181,3 +181,8 @@ def _numpy_state() -> torch.Tensor:
     inner = state["state"]
     words = [*inner["key"].tolist(), inner["pos"], state["has_gauss"], state["gauss"]]
     return torch.tensor(words, dtype=torch.float64)
+
+
+def held_by(model: RankModel, update: MainGradUpdate) -> list[HeldTensor]:
+    """Return what a rank holds of the state, random states aside."""
+    return [*weights_of(model), *optimizer_states_of(model, update), *buffers_of(model)]
