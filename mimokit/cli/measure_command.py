@@ -47,6 +47,11 @@ def measure(
         heading = f"{mix.source}: {mix.rows:,} samples"
         together = [f"{first} and {second}: r = {r:.2f}" for first, second, r in mix.correlations()]
         said = [] if source not in PUBLISHED else list(PUBLISHED[source].sentences())
+        if mix.left_out:
+            said.append(
+                f"Left out: {', '.join(mix.left_out)}; a count is text, or MODALITY.items, "
+                ".frames, .seconds, .size."
+            )
         console().print(Section(heading, tuple(rows[0]), cells, [*together, *said]))
     if output is not None:
         from mimokit.charts import sample_histograms

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -65,10 +65,9 @@ def _read(path: Path, samples: int, seed: int, changed: int) -> SampleMix:
     name = str(path)
     kept, reservoir = _totals_of(path), Reservoir(name, samples, np.random.default_rng(seed))
     with shown(f"Reading {path.name}", total=path.stat().st_size) as bar:
-        for piece in _pieces(path, name, bar):
-            reservoir.add(piece)
+        _fill(reservoir, path, bar)
     mix = reservoir.mix()
-    return mix if kept is None else SampleMix(mix.columns, source=name, **kept)
+    return mix if kept is None else replace(mix, **kept)
 
 
 @dataclass
@@ -86,7 +85,13 @@ class Reservoir:
     columns: dict[str, np.ndarray] = field(default_factory=dict)
     sums: dict[str, float] = field(default_factory=dict)
     most: dict[str, float] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
     _keys: np.ndarray = field(default_factory=lambda: np.zeros((0, 2)))
+
+    def start(self, names: Sequence[str]) -> None:
+        """Refuse columns that are no mix, and note those that count nothing."""
+        check_names(names, self.source)
+        self.left_out = tuple(name for name in names if not is_column(name))
 
     def add(self, piece: dict[str, np.ndarray]) -> None:
         """Take a piece of the stream; raises `ConfigError` for a value that is refused."""
@@ -115,7 +120,7 @@ class Reservoir:
             raise empty(self.source)
         order = np.argsort(self._keys[:, 1])
         columns = {name: column[order] for name, column in self.columns.items()}
-        return SampleMix(columns, self.rows, self.sums, self.most, self.source)
+        return SampleMix(columns, self.rows, self.sums, self.most, self.source, self.left_out)
 
 
 def write_mix(mix: SampleMix, path: str | os.PathLike[str]) -> Path:
@@ -152,43 +157,41 @@ def _totals_of(path: Path) -> dict[str, Any] | None:
     return None if told is None else json.loads(told)
 
 
-def _pieces(path: Path, source: str, bar: Bar) -> Iterator[dict[str, np.ndarray]]:
+def _fill(reservoir: Reservoir, path: Path, bar: Bar) -> None:
     from pyarrow import lib
 
+    source = reservoir.source
     try:
-        names: list[str] | None = None
-        for batch in _batches(path, bar):
-            if names is None:
-                check_names(batch.schema.names, source)
-                names = [name for name in batch.schema.names if is_column(name)]
-            yield {name: _column(batch.column(name), name, source) for name in names}
+        for batch in _batches(path, reservoir, bar):
+            names = filter(is_column, batch.schema.names)
+            reservoir.add({name: _column(batch.column(name), name, source) for name in names})
     except (lib.ArrowException, OSError) as error:
         why = " ".join(str(error).split()).rstrip(".")
         raise refused(source, f"it cannot be read ({why}); give counts, a row per sample") from None
 
 
-def _batches(path: Path, bar: Bar) -> Iterable[Any]:
+def _batches(path: Path, reservoir: Reservoir, bar: Bar) -> Iterable[Any]:
     if path.suffix == ".parquet":
         from pyarrow import parquet
 
         file = parquet.ParquetFile(path, pre_buffer=False)  # else what was read stays in memory
-        wanted = [name for name in file.schema_arrow.names if is_column(name)]
-        check_names(file.schema_arrow.names, str(path))
+        names = file.schema_arrow.names
+        reservoir.start(names)
         size, total = path.stat().st_size, max(file.metadata.num_rows, 1)
         read = 0
-        for batch in file.iter_batches(PIECE, columns=wanted):
+        for batch in file.iter_batches(PIECE, columns=[*filter(is_column, names)]):
             yield batch
             read += batch.num_rows
             bar.update(size * read / total)
         return
-    if path.suffix == ".csv":
-        from pyarrow import csv as reader
-    else:
-        from pyarrow import json as reader
-    open_file = reader.open_csv if path.suffix == ".csv" else reader.open_json
     if not path.stat().st_size:
         return
+    from pyarrow import csv
+    from pyarrow import json as lines
+
+    open_file = csv.open_csv if path.suffix == ".csv" else lines.open_json
     with path.open("rb") as bytes_read, open_file(bytes_read) as batches:
+        reservoir.start(batches.schema.names)
         for batch in batches:
             yield batch
             bar.update(bytes_read.tell())

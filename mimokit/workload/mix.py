@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ class SampleMix:
         rows: samples that were read, of which those that are kept were drawn evenly.
         sums, most: column -> exact sum and largest value over all that were read.
         source: the file or data set, for sentences.
+        left_out: columns that count nothing by their names.
     """
 
     columns: Columns = field(repr=False, compare=False)
@@ -45,6 +47,7 @@ class SampleMix:
     sums: Mapping[str, float] = field(repr=False)
     most: Mapping[str, float] = field(repr=False)
     source: str = "mix"
+    left_out: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.columns[TEXT])
@@ -120,7 +123,8 @@ def mix_of(columns: Mapping[str, Any], source: str = "mix") -> SampleMix:
         check_values(column, name, source)
     sums = {name: float(column.sum()) for name, column in taken.items()}
     most = {name: float(column.max()) for name, column in taken.items()}
-    return SampleMix(taken, lengths[TEXT], sums, most, source)
+    left_out = tuple(name for name in columns if name not in taken)
+    return SampleMix(taken, lengths[TEXT], sums, most, source, left_out)
 
 
 def is_column(name: str) -> bool:
@@ -163,19 +167,11 @@ def _numbers(values: Any, name: str, source: str) -> np.ndarray:
     try:
         column = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
-        strange = next((value for value in values if not _is_number(value)), None)
+        strange = next((each for each in values if not isinstance(each, Real)), None)
         raise refused(
             source, f"column {name!r} has {shown(strange)}, which is not a number; give counts"
         ) from None
     return np.atleast_1d(column)
-
-
-def _is_number(value: object) -> bool:
-    try:
-        float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        return False
-    return True
 
 
 def refused(source: str, why: str, field: str = "workload") -> ConfigError:

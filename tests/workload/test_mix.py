@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import mimokit
+from mimokit.cli.main import app
 from mimokit.config import ConfigError
 from mimokit.workload import SampleMix, mix_names, mix_of, named_mix, read_mix, write_mix
 from mimokit.workload.files import Reservoir
@@ -110,6 +112,14 @@ REFUSED = {
     "negative": ({"text": [5, -3]}, "column 'text' is -3 in sample 1; it must be a number of at"),
     "text": ({"text": ["5", "many"]}, "which is not a number"),
 }
+
+
+@SUFFIXES
+def test_columns_that_count_nothing_are_named(tmp_path: Path, suffix: str) -> None:
+    path = written(tmp_path / f"counts{suffix}", {"text": [5], "images": [2], "images.items": [2]})
+    assert read_mix(path).left_out == ("images",)
+    said = CliRunner().invoke(app, ["measure", str(path)]).stdout
+    assert "Left out: images; a count is text, or MODALITY.items" in said
 
 
 @SUFFIXES
