@@ -45,7 +45,7 @@ def blocks(task: SearchTask, tables: Tables) -> Iterator[LayoutBlock]:
     Language candidates lie in the order of their ranks, so those with equal or fewer ranks are
     neighbours.
     """
-    ranks, modes = np.asarray(tables.language.sizes.ranks), task.modes
+    ranks, modes = tables.ranks, task.modes
     least = int(np.searchsorted(ranks, task.constraints.least_gpus))
     if "homogeneous" in modes and least < len(ranks):
         follow = np.full((1, len(tables.others)), -1)

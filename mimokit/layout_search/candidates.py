@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mimokit.architecture.modules import Module
 from mimokit.config.errors import Problem
@@ -122,6 +123,17 @@ class Candidates:
     def take(self, index: object) -> Candidates:
         """Return some of the candidates."""
         return replace(self, sizes=self.sizes.take(index))
+
+
+def numbered(columns: Iterable[Numbers]) -> NDArray[np.int64]:
+    """Return a number per row, which ascends with the columns, the first one first.
+
+    Beyond 63 bits two rows may have the same number by chance.
+    """
+    number = np.int64(0)
+    for column in columns:
+        number = number * (np.max(column, initial=0) + 1) + column
+    return np.asarray(number, dtype=np.int64)
 
 
 def candidates(facts: ModuleFacts, axes: Axes) -> Candidates:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -13,18 +13,24 @@ from numpy.typing import NDArray
 from mimokit.architecture.modules import Module
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.config.sizes import Numbers, ParallelSizes
-from mimokit.layout_search.candidates import Candidates, bounded, candidates, search_facts
+from mimokit.layout_search.candidates import Candidates, bounded, candidates, numbered, search_facts
 from mimokit.layout_search.space import axes_of
 from mimokit.layout_search.task import SearchTask
 from mimokit.prediction import Layout, costs_of
 from mimokit.prediction.layout import in_first_stage
 from mimokit.prediction.memory import total_bytes
-from mimokit.prediction.module_costs import EncoderCost, LanguageCost, ModuleLoad
+from mimokit.prediction.module_costs import (
+    EncoderCost,
+    LanguageCost,
+    ModuleLoad,
+    encoder_costs,
+    loaded_ends,
+)
 from mimokit.prediction.step_time import TimeBreakdown
 from mimokit.prediction.step_time.breakdown import StageTime
 from mimokit.units import counted
 
-Index = int | slice | NDArray[Any]
+Index = NDArray[Any]
 
 
 ALONE_TOO_LARGE = "more memory than may be planned on a GPU, without any encoder"
@@ -54,13 +60,6 @@ class Flows:
     first: NDArray[np.intp]
     of: NDArray[np.intp]
 
-    @classmethod
-    def of_sizes(cls, sizes: ParallelSizes) -> Flows:
-        """Return the kinds by what other modules see: stages, chunks, replicas and samples."""
-        columns = np.stack([sizes.pipeline, sizes.virtual, sizes.data, sizes.micro_batch])
-        _, first, of = np.unique(columns, axis=1, return_index=True, return_inverse=True)
-        return cls(first, of.reshape(-1))
-
 
 @dataclass(frozen=True)
 class Tables:
@@ -89,9 +88,16 @@ class Tables:
     inside: tuple[EncoderCost, ...]
 
     @cached_property
+    def ranks(self) -> NDArray[np.int64]:
+        """The ranks of each language candidate."""
+        return np.asarray(self.language.sizes.ranks)
+
+    @cached_property
     def flows(self) -> Flows:
-        """The kinds of language candidates."""
-        return Flows.of_sizes(self.language.sizes)
+        """The kinds of language candidates, by stages, chunks, replicas and samples."""
+        sizes = self.language.sizes
+        number = numbered((sizes.pipeline, sizes.virtual, sizes.data, sizes.micro_batch))
+        return Flows(*np.unique(number, return_index=True, return_inverse=True)[1:])
 
     def beside(
         self, languages: Index, chosen: NDArray[np.int64]
@@ -137,15 +143,14 @@ def make_tables(task: SearchTask, language: Candidates, others: tuple[Candidates
     """Compute the costs of all candidates."""
     samples = np.asarray(language.sizes.micro_batch * language.sizes.data)
     distinct, step = np.unique(samples, return_inverse=True)
-    names = [candidates.facts.name for candidates in others]
-    separate = {
-        name: _with_samples(candidates.sizes, distinct)
-        for name, candidates in zip(names, others, strict=True)
-    }
-    shared = dict.fromkeys(names, in_first_stage(language.sizes))
-    costs, encoders = all_costs(task, separate, language.sizes)
-    shares = task.others and "homogeneous" in task.modes
-    inside = all_costs(task, shared, language.sizes)[1] if shares else []
+    separate = {other.facts.name: _with_samples(other.sizes, distinct) for other in others}
+    model, workload, system, name = task.model, task.workload, task.system, task.language.name
+    layout = Layout("homogeneous", {**separate, name: language.sizes}, name)
+    shared = dict.fromkeys(separate, in_first_stage(language.sizes))
+    shares = "homogeneous" in task.modes
+    with np.errstate(divide="ignore", invalid="ignore"):  # candidates that are never chosen
+        costs, encoders = costs_of(model, layout, workload, system)
+        inside = encoder_costs(model, shared, workload, system) if shares else []
     # Encoders repeat their items only inside of a pipeline.
     alone: list[EncoderCost | LanguageCost] = [replace(cost, repeated=None) for cost in encoders]
     alone += map(collapsed, costs.decoders)
@@ -160,15 +165,6 @@ def make_tables(task: SearchTask, language: Candidates, others: tuple[Candidates
         steps=len(distinct),
         inside=tuple(inside),
     )
-
-
-def all_costs(
-    task: SearchTask, others: Mapping[str, ParallelSizes], language: ParallelSizes
-) -> tuple[LanguageCost, list[EncoderCost]]:
-    """Return the costs of all sizes of all modules, each with the memory that it needs alone."""
-    layout = Layout("homogeneous", {**others, task.language.name: language}, task.language.name)
-    with np.errstate(divide="ignore", invalid="ignore"):  # candidates that are never chosen
-        return costs_of(task.model, layout, task.workload, task.system)
 
 
 def _with_samples(sizes: ParallelSizes, samples: NDArray[np.int64]) -> ParallelSizes:
@@ -213,7 +209,7 @@ def taker(value: Any) -> Taker | None:
     if isinstance(value, ModuleLoad):
         return None  # a search does not ask what its costs follow from
     if isinstance(value, np.ndarray):
-        return value.__getitem__ if value.ndim else None
+        return partial(value.take, axis=0) if value.ndim else None
     if isinstance(value, tuple):
         return _of_parts(dict(enumerate(value)), lambda parts: tuple(parts.values()))
     if isinstance(value, Mapping):
@@ -250,22 +246,23 @@ def enumerate_modules(
         per_module.append(candidates(facts, axes))
         if not per_module[-1].count:
             raise _no_sizes(per_module[-1])
-    language = fitting_alone(task, per_module[0], tuple(per_module[1:]))
+    language = fitting_alone(task, per_module[0])
     others, fewer = bounded(language, tuple(per_module[1:]))
     return language, others, cut + fewer
 
 
-def fitting_alone(
-    task: SearchTask, language: Candidates, others: tuple[Candidates, ...]
-) -> Candidates:
+def fitting_alone(task: SearchTask, language: Candidates) -> Candidates:
     """Return language candidates without those that are too large without any other module.
 
     They are dropped once for all combinations, unless that leaves none: then the leanest
     combination is still to be found.
     """
-    anywhere = {other.facts.name: other.at(0) for other in others}
-    costs, _ = all_costs(task, anywhere, language.sizes)
-    fits = np.broadcast_to(costs.memory <= task.memory_limit, (language.count,))
+    module = task.language
+    layout = Layout("homogeneous", {module.name: language.sizes})
+    trained_before = task.workload.trains_before(module.name, task.model)
+    *_, (first, last) = loaded_ends(module, layout, task.workload, task.system, trained_before)
+    fits = np.maximum(total_bytes(first), total_bytes(last)) <= task.memory_limit
+    fits = np.broadcast_to(fits, (language.count,))
     if fits.all() or not fits.any():
         return language
     dropped = {**language.dropped, ALONE_TOO_LARGE: int(np.count_nonzero(~fits))}

@@ -125,7 +125,7 @@ class Scan:
     def _remember(self, layouts: PickedLayouts, seconds: Floats, memory: Floats) -> None:
         # Nothing else can become the front or the best.
         mode, others, tables = layouts.block.mode, layouts.others, self.tables
-        gpus = np.asarray(tables.language.sizes.ranks)[layouts.language].astype(np.float64)
+        gpus = tables.ranks[layouts.language].astype(np.float64)
         if mode == "heterogeneous":
             gpus += other_ranks(tables, others)
         scores = np.asarray(score(self.task.objective, seconds, memory, gpus))

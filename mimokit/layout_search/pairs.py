@@ -31,21 +31,14 @@ Sizes = tuple[int, ...]
 
 @dataclass(frozen=True)
 class ValidLanguages:
-    """Language candidates of a range that are valid next to a choice of other modules.
+    """Language candidates that are valid next to a choice of other modules.
 
     Attributes:
-        dropped: reason -> which candidates of the range it drops, that none before it does.
+        dropped: reason -> which candidates it drops, that none before it does.
     """
 
-    first: int
     candidates: NDArray[np.int64]
     dropped: tuple[tuple[str, Mask], ...]
-
-    def drops(self, first: int, last: int) -> Iterator[tuple[str, int]]:
-        """Yield (reason, how many it drops) of the candidates from one to another."""
-        here = slice(first - self.first, last - self.first)
-        for reason, mask in self.dropped:
-            yield reason, int(np.count_nonzero(mask[here]))
 
 
 Kinds = tuple[tuple[Sizes, bool], ...]
@@ -66,51 +59,48 @@ class Pairs:
             return ()
         return tuple(self._kind(mode, *each) for each in enumerate(chosen.tolist()))
 
-    def next_to(self, mode: DeploymentMode, kinds: Kinds, within: slice) -> ValidLanguages:
-        """Return the valid candidates of a range next to other modules of these kinds."""
-        shared = mode == "homogeneous"
-        rules = self._shared(within) if shared else self._apart(mode, within, kinds)
-        valid = np.full(within.stop - within.start, True)
-        dropped = []
+    def next_to(self, mode: DeploymentMode, kinds: Kinds) -> ValidLanguages:
+        """Return the valid candidates next to other modules of these kinds."""
+        language, shared = self.tables.language, mode == "homogeneous"
+        permitted = self._permitted(mode, language, language)
+        rules = self._shared() if shared else self._apart(mode, kinds)
+        of = slice(None) if shared else self.tables.flows.of
+        valid = np.full(language.count if shared else len(self.tables.flows.first), True)
+        dropped = [(REFUSED, ~permitted)]
         for reason, holds in rules:
-            drops = valid & ~holds
-            if drops.any():
-                dropped.append((reason, drops))
-                valid &= holds
-        return ValidLanguages(within.start, np.flatnonzero(valid) + within.start, tuple(dropped))
+            dropped.append((reason, (valid & ~holds)[of] & permitted))
+            valid = valid & holds
+        some = tuple(each for each in dropped if each[1].any())
+        return ValidLanguages(np.flatnonzero(valid[of] & permitted), some)
 
     def _kind(self, mode: DeploymentMode, which: int, candidate: int) -> tuple[Sizes, bool]:
         other = self.tables.others[which]
         sizes = tuple(int(getattr(other.sizes, name)[candidate]) for name in _READ)
         return sizes, bool(self._permitted(mode, other, other)[candidate])
 
-    def _shared(self, within: slice) -> Iterator[tuple[str, Mask]]:
+    def _shared(self) -> Iterator[tuple[str, Mask]]:
+        """Yield which language candidates each rule allows."""
         language = self.tables.language
-        yield REFUSED, self._permitted("homogeneous", language, language)[within]
         sizes = in_first_stage(language.sizes)
         for encoder in self.tables.others:
-            yield REFUSED, self._permitted("homogeneous", encoder, language)[within]
+            yield REFUSED, self._permitted("homogeneous", encoder, language)
             for rule in SEARCH_RULES:
                 holds = np.broadcast_to(rule.holds(sizes, encoder.facts), (language.count,))
-                yield f"{encoder.facts.name}: {rule.reason}", holds[within]
+                yield f"{encoder.facts.name}: {rule.reason}", holds
 
-    def _apart(
-        self, mode: DeploymentMode, within: slice, kinds: Kinds
-    ) -> Iterator[tuple[str, Mask]]:
-        language, flows = self.tables.language, self.tables.flows
-        every, flow = (within.stop - within.start,), flows.of[within]
-        yield REFUSED, self._permitted(mode, language, language)[within]
+    def _apart(self, mode: DeploymentMode, kinds: Kinds) -> Iterator[tuple[str, Mask]]:
+        """Yield which kinds of language candidates each rule allows; see `Flows`."""
+        first = self.tables.flows.first
         facts = PairFacts(mode, "", "", global_batch_size=self.task.workload.global_batch_size)
-        own = language.sizes.take(flows.first)
+        own = self.tables.language.sizes.take(first)
         others = [ParallelSizes(**dict(zip(_READ, sizes, strict=True))) for sizes, _ in kinds]
         for sizes, (_, permitted) in zip(others, kinds, strict=True):
-            yield REFUSED, np.full(every, permitted)
+            yield REFUSED, np.full(first.shape, permitted)
             for rule in (SAME_STAGES, REPLICAS, SAMPLES, ROUNDS_OF_ENCODER):
-                holds = np.broadcast_to(rule.holds(sizes, own, facts), flows.first.shape)
-                yield rule.reason, holds[flow]
+                yield rule.reason, np.broadcast_to(rule.holds(sizes, own, facts), first.shape)
         for sender, to in pairs_of_others(self.task, mode):
             divides = bool(REPLICAS.holds(others[sender], others[to], facts))
-            yield REPLICAS.reason, np.full(every, divides)
+            yield REPLICAS.reason, np.full(first.shape, divides)
 
     def _permitted(self, mode: DeploymentMode, module: Candidates, sized: Candidates) -> Mask:
         key = mode, module.facts.name

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mimokit.config.runtime import DeploymentMode
-from mimokit.layout_search.candidates import Candidates
+from mimokit.layout_search.candidates import Candidates, numbered
 from mimokit.layout_search.constraints import DIMENSIONS, MODES
 from mimokit.layout_search.cost_tables import Tables
 from mimokit.layout_search.pareto import Kept
@@ -47,10 +47,11 @@ class Reached:
     """The best scores, and the least seconds for as many GPUs and bytes."""
 
     def __init__(self, tables: Tables, memory: Floats, gpus: int, keep: int) -> None:
-        ranks = np.asarray(tables.language.sizes.ranks)
+        ranks = tables.ranks
         steps = np.geomspace(1, max(1, gpus), LEVELS).astype(np.int64)
         self.gpus = np.unique(np.concatenate((steps, ranks)))
-        self.bytes = np.unique([0.0, *np.quantile(memory, np.linspace(0, 1, LEVELS))])
+        places = np.linspace(0, len(memory) - 1, LEVELS).astype(np.int64)
+        self.bytes = np.unique([0.0, *np.sort(memory)[places]])
         self.seconds = np.full((len(self.gpus), len(self.bytes)), np.inf)
         self._plain = [_plain(module) for module in (tables.language, *tables.others)]
         self._best = LeastScores(keep)
@@ -99,5 +100,5 @@ class Reached:
 
 def _plain(module: Candidates) -> NDArray[np.int64]:
     """Return the number of each candidate, the same for those that differ by instances only."""
-    sizes = [getattr(module.sizes, name) for name in DIMENSIONS.values() if name != "instances"]
-    return np.unique(np.stack(sizes), axis=1, return_inverse=True)[1].reshape(-1)
+    sizes = (getattr(module.sizes, name) for name in DIMENSIONS.values() if name != "instances")
+    return np.unique(numbered(sizes), return_inverse=True)[1]

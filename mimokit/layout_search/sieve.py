@@ -111,11 +111,11 @@ class Sieve:
     fitting: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     _near: dict[object, Neighbours] = field(default_factory=dict)
-    _memory: dict[object, Floats] = field(default_factory=dict)
+    _memory: dict[object, tuple[Floats, NDArray[np.intp]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._pairs = Pairs(self.task, self.tables)
-        self._ranks, self._rank = np.unique(self.tables.language.sizes.ranks, return_inverse=True)
+        self._ranks, self._rank = np.unique(self.tables.ranks, return_inverse=True)
         self._alone: Mapping[DeploymentMode, Floats] = {
             mode: self._seconds_alone(mode) for mode in self.task.modes
         }
@@ -131,9 +131,9 @@ class Sieve:
         besides = other_ranks(self.tables, block.others)
         languages: list[NDArray[np.int64]] = []
         for choice, (first, last) in enumerate(zip(block.first, block.last, strict=True)):
-            near = self._next_to(block, choice)
-            for reason, count in near.valid.drops(first, last):
-                self.dropped[reason] += count
+            near = self._next_to(block.mode, block.others[choice])
+            for reason, drops in near.valid.dropped:
+                self.dropped[reason] += int(np.count_nonzero(drops[first:last]))
             here = slice(*np.searchsorted(near.valid.candidates, (first, last)))
             places = near.valid.candidates[here]
             self.evaluated += len(places)
@@ -149,17 +149,16 @@ class Sieve:
     def _needed(
         self, mode: DeploymentMode, near: Neighbours, here: slice, others: OthersNeed, besides: int
     ) -> NDArray[np.bool_]:
-        apart, limit, flow = mode == "heterogeneous", self.task.memory_limit, near.flow[here]
-        own = near.memory[here]
-        if apart:
-            memory = np.maximum(own, others.memory[flow])
+        limit, flow, own = self.task.memory_limit, near.flow[here], near.memory[here]
+        if mode == "heterogeneous":
+            memory = np.maximum(own, others.memory.take(flow))
         else:
-            memory = own + others.memory[flow]
-            memory = np.where(memory <= limit, memory, own + others.leanest[flow])
-        seconds = np.maximum(near.seconds[here] + others.added[flow], others.least[flow])
-        quickest = self.reached.least_seconds(self._ranks + besides * apart).reshape(-1)
-        needed = seconds < quickest[near.place[here]]
-        scores = score(self.task.objective, seconds, memory, near.ranks[here] + besides * apart)
+            memory, besides = own + others.memory.take(flow), 0
+            if memory.max(initial=0.0) > limit:
+                memory = np.where(memory <= limit, memory, own + others.leanest.take(flow))
+        seconds = np.maximum(near.seconds[here] + others.added.take(flow), others.least.take(flow))
+        needed = seconds < self.reached.least_seconds(self._ranks + besides).take(near.place[here])
+        scores = score(self.task.objective, seconds, memory, near.ranks[here] + besides)
         needed |= scores <= self.reached.most_score(mode)
         fits = memory <= limit
         needed &= fits
@@ -168,37 +167,37 @@ class Sieve:
         self.dropped[TOO_MUCH_MEMORY] += len(fits) - int(fitting)
         return needed
 
-    def _next_to(self, block: LayoutBlock, choice: int) -> Neighbours:
-        mode, apart = block.mode, block.mode == "heterogeneous"
-        first, last = int(block.first[choice]), int(block.last[choice])
-        within = slice(0, self.tables.language.count) if apart else slice(first, last)
-        kinds = self._pairs.kinds(mode, block.others[choice])
-        key = mode, within.start, within.stop, kinds
-        if key not in self._near:
+    def _next_to(self, mode: DeploymentMode, others: Choices) -> Neighbours:
+        kinds = self._pairs.kinds(mode, others)
+        if (mode, kinds) not in self._near:
             if len(self._near) == MOST_KINDS:
                 self._near.clear()
-            valid = self._pairs.next_to(mode, kinds, within)
+            valid = self._pairs.next_to(mode, kinds)
             places = valid.candidates
-            memory = self._language_memory(mode, kinds, block.others[choice])[places]
-            place = self._rank[places] * len(self.reached.bytes) + self.reached.step_of(memory)
-            self._near[key] = Neighbours(
+            memory, place = self._language_memory(mode, kinds, others)
+            self._near[mode, kinds] = Neighbours(
                 valid,
                 self._alone[mode][places],
-                memory,
+                memory[places],
                 self.tables.flows.of[places],
-                np.asarray(self.tables.language.sizes.ranks)[places],
-                place,
+                self.tables.ranks[places],
+                place[places],
             )
-        return self._near[key]
+        return self._near[mode, kinds]
 
-    def _language_memory(self, mode: DeploymentMode, kinds: Kinds, others: Choices) -> Floats:
-        """Return the bytes of the fullest rank of every language candidate next to others."""
-        if mode != "heterogeneous":
-            return np.asarray(self.tables.language_costs.memory)
-        stages = tuple(sizes[:2] for sizes, _ in kinds)  # pipelines alone decide what is in flight
-        if stages not in self._memory:
-            costs = self.tables.beside(slice(None), others)
-            self._memory[stages] = np.asarray(memory_apart(*costs)[0])
+    def _language_memory(
+        self, mode: DeploymentMode, kinds: Kinds, others: Choices
+    ) -> tuple[Floats, NDArray[np.intp]]:
+        """Return the bytes of every language candidate next to others, and its place by them."""
+        apart = mode == "heterogeneous"
+        stages = tuple(sizes[:2] for sizes, _ in kinds) if apart else None
+        if stages not in self._memory:  # pipelines alone decide what is in flight
+            memory = np.asarray(self.tables.language_costs.memory)
+            if apart:
+                costs = self.tables.beside(np.arange(len(memory)), others)
+                memory = np.asarray(memory_apart(*costs)[0])
+            place = self._rank * len(self.reached.bytes) + self.reached.step_of(memory)
+            self._memory[stages] = memory, place
         return self._memory[stages]
 
     def _seconds_alone(self, mode: DeploymentMode) -> Floats:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mimokit.architecture import LanguageModel
-from mimokit.architecture.modules import DecoderHead, EncoderBranch, Module
+from mimokit.architecture.modules import DecoderHead, EncoderBranch, Model, Module
 from mimokit.config.runtime import ZERO_BUBBLE, PipelineOrder
 from mimokit.config.sizes import Numbers, ParallelSizes
 from mimokit.prediction.layout import Layout, around
@@ -26,7 +26,7 @@ from mimokit.prediction.step_time import ModuleInput, ModuleStep, System, module
 from mimokit.prediction.step_time.collectives import TimedMessage, gathered
 from mimokit.prediction.step_time.pipeline import last_round, slowest_and_once
 from mimokit.prediction.step_time.stage import dealt
-from mimokit.prediction.workload import Workload
+from mimokit.prediction.workload import Workload, branches_of
 
 
 @dataclass(frozen=True)
@@ -214,29 +214,38 @@ def language_cost(
     trained_before: bool = False,
 ) -> LanguageCost:
     """Return the cost of the language model, or of a decoder."""
-    name = _name_of(model, layout)
-    sizes = dealt(model, layout.modules[name], system)
-    micro_batches = workload.global_batch_size / (sizes.data * sizes.micro_batch)
-    inputs = language_input(model, sizes, workload, trained_before=trained_before)
-    load = ModuleLoad(model, sizes, inputs, micro_batches, system)
-    stages = (0, sizes.pipeline - 1)
-    held = [language_in_flight(model, layout, workload, stage) for stage in stages]
-    first, last = map(load.bytes, stages, held)
+    load, held, (first, last) = loaded_ends(model, layout, workload, system, trained_before)
     return LanguageCost(
-        sizes,
-        micro_batches,
+        load.sizes,
+        load.micro_batches,
         load.step(),
         first,
         last,
         load,
         workload.pipeline_order,
-        name=name,
-        trained=inputs.trained,
-        held=(held[0], held[1]),
+        name=_name_of(model, layout),
+        trained=load.inputs.trained,
+        held=held,
         kept=(first["activations"] / held[0], last["activations"] / held[1]),
         sample_bytes=float(system.number_bytes) * workload.seq_length * model.net.hidden,
         topology=tuple(layout.topology.items()),
     )
+
+
+def loaded_ends(
+    model: LanguageModel | DecoderHead,
+    layout: Layout,
+    workload: Workload,
+    system: System,
+    trained_before: bool,
+) -> tuple[ModuleLoad, tuple[Numbers, Numbers], list[Mapping[str, Numbers]]]:
+    """Return what a language model or decoder computes and holds; see `LanguageCost`."""
+    sizes = dealt(model, layout.modules[_name_of(model, layout)], system)
+    micro_batches = workload.global_batch_size / (sizes.data * sizes.micro_batch)
+    inputs = language_input(model, sizes, workload, trained_before=trained_before)
+    load, stages = ModuleLoad(model, sizes, inputs, micro_batches, system), (0, sizes.pipeline - 1)
+    first, last = (language_in_flight(model, layout, workload, stage) for stage in stages)
+    return load, (first, last), list(map(load.bytes, stages, (first, last)))
 
 
 def _name_of(model: LanguageModel | DecoderHead, layout: Layout) -> str:
@@ -295,6 +304,18 @@ def encoder_input(
     trained = branch.name not in workload.frozen
     apart = workload.pipeline_order == ZERO_BUBBLE
     return ModuleInput(seen.length, sequences, trained, trained_before, apart)
+
+
+def encoder_costs(
+    model: Model, modules: Mapping[str, ParallelSizes], workload: Workload, system: System
+) -> list[EncoderCost]:
+    """Return the costs of all encoders of a model, in its order."""
+
+    def cost(each: EncoderBranch) -> EncoderCost:
+        trained = workload.trains_before(each.name, model)
+        return encoder_cost(each, modules[each.name], workload, system, trained_before=trained)
+
+    return list(map(cost, branches_of(model)))
 
 
 def encoder_cost(

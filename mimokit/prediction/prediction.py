@@ -25,7 +25,7 @@ from mimokit.prediction.memory import MemoryLine, total_bytes
 from mimokit.prediction.module_costs import (
     EncoderCost,
     LanguageCost,
-    encoder_cost,
+    encoder_costs,
     language_cost,
 )
 from mimokit.prediction.peak import peak_of_rank
@@ -39,7 +39,6 @@ from mimokit.prediction.task import HardwareSource, PredictionTask, task_of
 from mimokit.prediction.validity import check_layout, check_links, check_precision, misplaced
 from mimokit.prediction.workload import (
     Workload,
-    branches_of,
     decoders_of,
     language_of,
     step_flops,
@@ -157,18 +156,9 @@ def costs_of(
         trained = workload.trains_before(module.name, model)
         return language_cost(module, layout, workload, system, trained_before=trained)
 
-    encoders = [
-        encoder_cost(
-            branch,
-            layout.modules[branch.name],
-            workload,
-            system,
-            trained_before=workload.trains_before(branch.name, model),
-        )
-        for branch in branches_of(model)
-    ]
     decoders = tuple(map(of_text, decoders_of(model)))
-    return replace(of_text(language_of(model)), decoders=decoders), encoders
+    language = replace(of_text(language_of(model)), decoders=decoders)
+    return language, encoder_costs(model, layout.modules, workload, system)
 
 
 def layout_cost(
