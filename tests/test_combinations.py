@@ -14,7 +14,7 @@ from mimokit.layout_search import search
 from mimokit.layout_search.pairs import REFUSED as REFUSED_IN_SEARCH
 from mimokit.prediction import Workload
 from tests.claims import pairs
-from tests.claims.layouts import CHUNKS, HOMOGENEOUS, PP2, Sizes, run_with, two
+from tests.claims.layouts import CHUNKS, FOUR_LAYERS, HOMOGENEOUS, PP2, Sizes, run_with, two
 from tests.claims.pairs import FEATURES, FROZEN, PLAIN, WAYS, frozen, proofs, runs
 from tests.layout_search.small import model
 from tests.layouts_multimodal import LANGUAGE
@@ -85,7 +85,7 @@ def test_whatever_a_network_or_a_run_may_have_is_in_the_list() -> None:
 
 
 def _in_zero_bubbles(language: Sizes) -> ExperimentConfig:
-    return run_with(two(HOMOGENEOUS, PP2, language), pipeline_order="zb-h1")()
+    return run_with(two(HOMOGENEOUS, PP2, language, FOUR_LAYERS), pipeline_order="zb-h1")()
 
 
 def test_plan_planner_and_search_say_the_same() -> None:

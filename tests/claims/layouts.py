@@ -57,10 +57,10 @@ def placed(
 
 
 def two_modules() -> ExperimentConfig:
-    """Return an encoder of two layers and a language model of four, on one rank."""
+    """Return an encoder and a language model of two layers each, on one rank."""
     config = digits_config(num_microbatches=2)
     networks = config.model.module_architectures
-    networks[IMAGES].num_layers, networks[LANGUAGE].num_layers = 2, 4
+    networks[IMAGES].num_layers = networks[LANGUAGE].num_layers = 2
     config.data.seq_length = networks[LANGUAGE].seq_length = TOKENS
     return config.finalize()
 
@@ -117,6 +117,10 @@ def layered(make: Make, module: str = LANGUAGE, **fields: Any) -> Make:
         return config.finalize()
 
     return changed
+
+
+FOUR_LAYERS = layered(two_modules, num_layers=4)
+"""Of the language model: two stages of two chunks each."""
 
 
 def run_with(make: Make, **fields: Any) -> Make:

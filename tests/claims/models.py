@@ -12,6 +12,7 @@ from tests.claims.layouts import (
     CP2,
     DP2,
     EP2,
+    FOUR_LAYERS,
     HETEROGENEOUS,
     HOMOGENEOUS,
     IMAGES,
@@ -97,7 +98,11 @@ _NETWORKS = of(
         ),
         (
             "attention windows",
-            in_rows(layered(two(COLOCATED, DP2, CP2), window_size=6, full_attention_layers=2)),
+            in_rows(
+                layered(
+                    two(COLOCATED, DP2, CP2, FOUR_LAYERS), window_size=6, full_attention_layers=2
+                )
+            ),
             f.LONGER_WINDOWS,
         ),
         (
