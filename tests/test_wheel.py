@@ -47,7 +47,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(ROOT / name, source)
     _pip("wheel", "--no-build-isolation", "--wheel-dir", str(folder), str(source))
     (wheel,) = folder.glob("mimokit-*.whl")
-    _pip("install", "--target", str(site), str(wheel))
+    _pip("install", "--no-compile", "--target", str(site), str(wheel))
     return site
 
 

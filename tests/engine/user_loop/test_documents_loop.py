@@ -19,7 +19,7 @@ from tests.layouts_apart import apart_config, decoded_config
 from tests.layouts_multimodal import LANGUAGE, PRESENCE, multimodal_config
 from tests.rank_steps import run_step, state_of
 
-ITERATIONS = 3
+ITERATIONS = 2
 CONSTANT = {"clip_grad": 0.0, "learning_rate_warmup": 0, "learning_rate_decay": 0}
 
 
