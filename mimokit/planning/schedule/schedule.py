@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -190,12 +191,8 @@ def _ordered(schedule: Schedule, worker: int) -> tuple[Step, ...]:
     steps = tuple(schedule.order(schedule.graph, worker, count))
     computed = [step for step in steps if step[0] in COMPUTATIONS]
     split = {stage for kind, stage, _ in computed if kind == StepKind.WEIGHT_GRADIENT}
-    wanted = {
-        (kind, stage, m)
-        for stage in stages
-        for kind in (COMPUTATIONS if stage in split else COMPUTATIONS[:2])
-        for m in range(count)
-    }
+    kinds = {stage: COMPUTATIONS if stage in split else COMPUTATIONS[:2] for stage in stages}
+    wanted = {step for s in stages for step in product(kinds[s], (s,), range(count))}
     if len(computed) == len(wanted) and set(computed) == wanted:
         return steps
     times = Counter(computed)

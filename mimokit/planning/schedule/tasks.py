@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,12 +98,12 @@ class _Builder:
 
     def add_computations(self) -> None:
         for worker in range(len(self.schedule.graph.workers)):
-            steps = [
+            steps = (
                 (stage, m, _NUMBERS[kind])
                 for kind, stage, m in self.schedule.ordered(worker)
                 if kind in _NUMBERS
-            ]
-            table = np.array(steps, dtype=np.int64).reshape(-1, 3)
+            )
+            table = np.fromiter(chain.from_iterable(steps), np.int64).reshape(-1, 3)
             numbers = self._add(table[:, 0], table[:, 1], table[:, 2])
             self.computation[table[:, 2], table[:, 0], table[:, 1]] = numbers
         self.computations = self.size

@@ -119,6 +119,7 @@ def stage_memory(
     return parts
 
 
+@remembered
 def _kept(
     module: Module,
     sizes: ParallelSizes,
@@ -178,6 +179,7 @@ def _logits(
     )
 
 
+@remembered
 def _buffers(
     module: Module,
     sizes: ParallelSizes,

@@ -15,6 +15,7 @@ from mimokit.config.sizes import (
     Numbers,
     ParallelSizes,
 )
+from mimokit.prediction.remembered import remembered
 from mimokit.prediction.step_time.breakdown import LayerTime, StageTime, TimeBreakdown
 from mimokit.prediction.step_time.collectives import TimedMessage, gathered, sent
 from mimokit.prediction.step_time.layer import host_term, layer_terms, layer_time
@@ -236,6 +237,7 @@ def _before_layers(branch: EncoderBranch, tokens: Numbers, system: System) -> Te
     return added("matrix", "patches or convolutions", work, operations=operations, launches=1.0)
 
 
+@remembered
 def boundary_time(
     module: Module, sizes: ParallelSizes, inputs: ModuleInput, system: System
 ) -> Numbers:
@@ -267,6 +269,7 @@ class UpdateTerms:
     optimizer: Term
 
 
+@remembered
 def update_terms(
     module: Module, sizes: ParallelSizes, system: System, stage: Numbers, *, trained: bool = True
 ) -> UpdateTerms:
