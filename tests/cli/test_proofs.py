@@ -67,7 +67,13 @@ def test_layouts_that_compute_something_else_are_not_compared(tmp_path: Path) ->
     assert "give --shrink, or --against" in " ".join(both.stderr.split())
 
 
-def test_a_resume_is_proved_under_another_layout(on_engines: EngineCluster, tmp_path: Path) -> None:
+def test_a_resume_is_proved_under_another_layout(
+    on_engines: EngineCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mimokit.experiment import resume_proof
+
+    for steps in ("BEFORE", "AFTER"):
+        monkeypatch.setattr(resume_proof, steps, 1)
     saved, resumed = layout(tmp_path, "saved", data=2), layout(tmp_path, "resumed", tensor=2)
     done = call("verify", saved, "--resume-check", "--into", resumed, "--json")
     assert done.exit_code == 0, done.output

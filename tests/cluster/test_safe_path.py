@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from mimokit.import_path import handed_on, module_command
+
 ROOT = Path(__file__).parents[2]
 PLANTED = ("json", "sitecustomize", "usercustomize", "psutil", "timeit", "pdb", "mimokit")
 """Of the standard library and of what is installed; some are imported when engines are there."""
@@ -111,6 +113,17 @@ def test_verify_searches_the_working_directory_for_nothing(folder: Path) -> None
     for name in NOT_INSTALLED:
         (folder / f"{name}.py").write_text(MARK)
     _called(folder, "-m", "mimokit", "verify", _config(folder), "--steps", "1")
+
+
+def test_a_new_process_executes_nothing_of_the_working_directory(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where this one, as a notebook, searches it first."""
+    monkeypatch.setattr("sys.path", ["", *sys.path])
+    environment = {**os.environ, "PYTHONPATH": handed_on()}
+    command = module_command("timeit", "-n", "1", "pass")
+    subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
+    assert executed_in(folder) == []
 
 
 STARTERS = {"Popen", "run", "call", "check_call", "check_output", "execv", "execve", "spawnv"}
