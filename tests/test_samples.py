@@ -379,6 +379,8 @@ def test_the_files_of_a_run_are_named_once() -> None:
 
 def texts_named(source: str, names: set[str]) -> set[str]:
     """Return which of some names are whole texts of a source."""
+    if not any(name in source for name in names):
+        return set()
     parts = ast.walk(ast.parse(source))
     texts = {part.value for part in parts if isinstance(part, ast.Constant)}
     return {text for text in texts if isinstance(text, str)} & names

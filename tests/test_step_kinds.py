@@ -26,6 +26,8 @@ def lists_of_names(source: str, known: set[str], suffix: str = ".py") -> Iterato
         for block in re.findall(r"[\[{]([^\[\]{}]*)[\]}]", source):
             yield set(re.findall(r"['\"]([\w-]+)['\"]", block)) & known
         return
+    if sum(f'"{name}"' in source or f"'{name}'" in source for name in known) < 2:
+        return  # before seconds are spent on its tree
     for part in ast.walk(ast.parse(source)):
         if isinstance(part, ast.Tuple | ast.List | ast.Set):
             elements = part.elts
