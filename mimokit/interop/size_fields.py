@@ -53,7 +53,7 @@ def other_fields(sizes: ParallelSizes, layers: int | None) -> dict[str, Any]:
 
     Args:
         layers: of the module. Where the chunks of its pipeline do not divide them, embedding and
-            loss count as layers (`mimokit.architecture.parameters_on_rank`).
+            loss count as layers (`mimokit.architecture.layers_on_stage`).
     """
     stated = {
         CONFIG_FIELDS[choice]: value for choice, value in beyond_ranks(sizes, _LEFT_OUT).items()

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from mimokit.architecture.layer_work.products import visible_tokens
-from mimokit.architecture.parameters_on_rank import layers_of
+from mimokit.architecture.layers_on_stage import layers_of
 from mimokit.config.sizes import (
     RECOMPUTE_FULL,
     RECOMPUTE_SELECTIVE,

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from mimokit.architecture.parameters_on_rank import ROUNDING
+from mimokit.architecture.layers_on_stage import ROUNDING
 from mimokit.config.sizes import Numbers, ParallelSizes
 from mimokit.prediction.deployment_modes import LayoutCost
 from mimokit.prediction.module_costs import LanguageCost

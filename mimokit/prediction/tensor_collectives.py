@@ -20,7 +20,7 @@ from mimokit.architecture.layer_work.collectives import (
     layer_collectives,
     tensor_calls,
 )
-from mimokit.architecture.parameters_on_rank import stage_layers
+from mimokit.architecture.layers_on_stage import stage_layers
 from mimokit.architecture.transformer import Transformer
 from mimokit.axes import Axis, Choice
 from mimokit.config import ExperimentConfig, ModuleArchitecture

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from mimokit.architecture.from_config import model_of_config, net_of_config
 from mimokit.architecture.layer_work.collectives import WAYS, LayerCollective, layer_collectives
 from mimokit.architecture.modules import Module
-from mimokit.architecture.parameters_on_rank import rank_parameters
+from mimokit.architecture.rank_parameters import rank_parameters
 from mimokit.architecture.tokens import geometry_of
 from mimokit.axes import Axis
 from mimokit.config import ExperimentConfig

@@ -8,7 +8,7 @@ import numpy as np
 
 from mimokit.architecture.huggingface.functions import longest_sequence
 from mimokit.architecture.modules import LanguageModel, Model, MultimodalModel
-from mimokit.architecture.parameters_on_rank import rank_parameters
+from mimokit.architecture.rank_parameters import rank_parameters
 from mimokit.config.errors import ConfigError
 from mimokit.config.sizes import ParallelSizes
 from mimokit.planning.weights import WeightPlanner

@@ -14,7 +14,7 @@ from mimokit.architecture import (
     MixtureOfExperts,
     Transformer,
 )
-from mimokit.architecture.parameters_on_rank import rank_parameters
+from mimokit.architecture.rank_parameters import rank_parameters
 from mimokit.config.sizes import ParallelSizes
 from tests.architecture.model_parallel import model_parallel
 

@@ -18,13 +18,9 @@ from mimokit.architecture.from_config import (
     model_of_config,
     modules_of_config,
 )
+from mimokit.architecture.layers_on_stage import stage_layers, stage_spans, stage_tensors
 from mimokit.architecture.modules import OUTPUT_LAYER, LanguageModel
-from mimokit.architecture.parameters_on_rank import (
-    rank_parameters,
-    stage_layers,
-    stage_spans,
-    stage_tensors,
-)
+from mimokit.architecture.rank_parameters import rank_parameters
 from mimokit.architecture.tensor_cut import ShardPlace, TensorCut
 from mimokit.architecture.tensors import module_tensors
 from mimokit.architecture.transformer import Transformer

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 import mimokit
 from mimokit.planning import DisjointBridge, RankGrid, plan_disjoint_bridge
+from mimokit.planning.bridges.forms import LEAST_SHARD_BYTES
 from mimokit.planning.bridges.plan import FORM_WORDS
-from mimokit.planning.bridges.routes import LEAST_SHARD_BYTES, Route, row_range
+from mimokit.planning.bridges.routes import Route, row_range
 from tests.planning.layouts import layout, sizes
 
 ORDERS = [

@@ -16,7 +16,7 @@ import pytest
 from mimokit.architecture import Transformer
 from mimokit.architecture.layer_work.saved import layer_activations
 from mimokit.architecture.modules import LanguageModel
-from mimokit.architecture.parameters_on_rank import RankParameters
+from mimokit.architecture.rank_parameters import RankParameters
 from mimokit.config.sizes import RECOMPUTE_NAMES, ParallelSizes
 from mimokit.prediction.memory import Storage, stage_memory
 from mimokit.prediction.memory.states import update_bytes

@@ -12,7 +12,7 @@ import pytest
 
 from mimokit.architecture import LanguageModel, Transformer
 from mimokit.architecture.layer_work.saved import layer_activations
-from mimokit.architecture.parameters_on_rank import rank_parameters
+from mimokit.architecture.rank_parameters import rank_parameters
 from mimokit.architecture.transformer import layer_parameters
 from mimokit.config.sizes import RECOMPUTE_FULL, RECOMPUTE_SELECTIVE, ParallelSizes
 from mimokit.planning import schedule

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from mimokit.architecture.layer_work.saved import layer_activations, saved_tensors, whole_layer
-from mimokit.architecture.parameters_on_rank import StageLayers
+from mimokit.architecture.layers_on_stage import StageLayers
 from mimokit.config.recipe import RecipeConfig
 from mimokit.config.sizes import ParallelSizes
 from mimokit.prediction import Layout, Prediction, Workload, predict

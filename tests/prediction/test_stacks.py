@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mimokit.architecture import LanguageModel, Transformer
-from mimokit.architecture.parameters_on_rank import layers_of, stage_layers
+from mimokit.architecture.layers_on_stage import layers_of, stage_layers
 from mimokit.config.errors import ConfigError
 from mimokit.config.sizes import ParallelSizes
 from mimokit.prediction.hardware import load_hardware

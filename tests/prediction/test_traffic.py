@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 
 import mimokit
 from mimokit.architecture.from_config import model_of_config
-from mimokit.architecture.parameters_on_rank import rank_parameters
+from mimokit.architecture.rank_parameters import rank_parameters
 from mimokit.config import ConfigError, ExperimentConfig, ModuleParallelismConfig
 from mimokit.config.sizes import ParallelSizes
 from mimokit.config_files import load_preset

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from mimokit.architecture.from_config import model_of_config
 from mimokit.architecture.modules import Module, MultimodalModel
-from mimokit.architecture.parameters_on_rank import rank_parameters
+from mimokit.architecture.rank_parameters import rank_parameters
 from mimokit.cli.main import app
 from mimokit.config.errors import ConfigError
 from mimokit.config.meaning import VOCABULARY_MULTIPLE

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from mimokit.architecture.parameters_on_rank import stage_spans
+from mimokit.architecture.layers_on_stage import stage_spans
 from mimokit.architecture.tensor_cut import Span
 from mimokit.axes import MEGATRON_FIELDS, Axis, Choice
 from mimokit.config import MimoParallelismConfig, ModuleArchitecture

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from mimokit.architecture import model_of_config
 from mimokit.architecture.flops import ForwardFlops, forward_flops, passes
+from mimokit.architecture.layers_on_stage import layers_of
 from mimokit.architecture.modules import Module
-from mimokit.architecture.parameters_on_rank import layers_of
 from mimokit.architecture.tokens import geometry_of
 from mimokit.config import ExperimentConfig
 from mimokit.planning.types import LayoutPlan

@@ -7,16 +7,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mimokit.axes import Axis
-from mimokit.planning.bridges.routes import (
+from mimokit.planning.bridges.forms import (
     FORMS,
     LEAST_SHARD_BYTES,
-    Form,
     Replica,
-    Route,
     check_replicas,
     direction_between,
     route,
 )
+from mimokit.planning.bridges.routes import Form, Route
 from mimokit.planning.ranks import ModuleRanks, RankGrid, RankRanges
 from mimokit.planning.types import Bridge, ColocatedBridge, DisjointBridge
 from mimokit.units import bytes_text, counted

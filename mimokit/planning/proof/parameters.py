@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from mimokit.architecture.from_config import modules_of_config
-from mimokit.architecture.parameters_on_rank import stage_tensors
+from mimokit.architecture.layers_on_stage import stage_tensors
 from mimokit.architecture.tensor_cut import ShardPlace, TensorCut
 from mimokit.architecture.tensors import module_tensors
 from mimokit.axes import Axis, Choice

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mimokit.architecture.from_config import modules_of_config
+from mimokit.architecture.layers_on_stage import stage_tensors
 from mimokit.architecture.modules import Module
-from mimokit.architecture.parameters_on_rank import stage_tensors
 from mimokit.architecture.tensor_cut import ShardPlace, TensorCut
 from mimokit.axes import Axis
 from mimokit.config import ExperimentConfig

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from mimokit.architecture.huggingface.families import Family, family_of
 from mimokit.architecture.huggingface.weight_tensors import WholeParameter
-from mimokit.architecture.parameters_on_rank import stage_spans
+from mimokit.architecture.layers_on_stage import stage_spans
 from mimokit.architecture.tensor_cut import Shape, ShardPlace, Span, TensorShard
 from mimokit.axes import LAYOUT_FIELDS, Axis
 from mimokit.config.errors import ConfigError, refuse_if_any, unknown_name

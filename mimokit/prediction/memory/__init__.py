@@ -1,6 +1,6 @@
 """Bytes per rank: weights, gradients, optimizer, activations, logits, buffers."""
 
-from mimokit.architecture.parameters_on_rank import RankParameters
+from mimokit.architecture.rank_parameters import RankParameters
 from mimokit.prediction.memory.stage import (
     MemoryLine,
     memory_lines,

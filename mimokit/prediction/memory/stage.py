@@ -8,13 +8,9 @@ from typing import Any
 import numpy as np
 
 from mimokit.architecture.layer_work.saved import layer_activations, whole_layer
+from mimokit.architecture.layers_on_stage import layers_of
 from mimokit.architecture.modules import EncoderBranch, Module
-from mimokit.architecture.parameters_on_rank import (
-    RankParameters,
-    layers_of,
-    output_rows,
-    rank_parameters,
-)
+from mimokit.architecture.rank_parameters import RankParameters, output_rows, rank_parameters
 from mimokit.architecture.transformer import Transformer, layer_parameters
 from mimokit.config.runtime import GPIPE, ZERO_BUBBLE, PipelineOrder
 from mimokit.config.sizes import (

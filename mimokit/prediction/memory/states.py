@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mimokit.architecture.parameters_on_rank import RankParameters
+from mimokit.architecture.rank_parameters import RankParameters
 from mimokit.config import OptimizerConfig, StrategyConfig
 from mimokit.config.sizes import Numbers, ParallelSizes
 

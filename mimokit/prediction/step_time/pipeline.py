@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from mimokit.architecture.layers_on_stage import layers_before
 from mimokit.architecture.modules import Module
-from mimokit.architecture.parameters_on_rank import layers_before
 from mimokit.config.sizes import Numbers, ParallelSizes
 from mimokit.prediction.remembered import remembered
 from mimokit.prediction.step_time.breakdown import StageTime, TimeBreakdown

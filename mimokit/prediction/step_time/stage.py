@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mimokit.architecture.layer_work.products import visible_tokens
+from mimokit.architecture.layers_on_stage import layers_of
 from mimokit.architecture.modules import DecoderHead, EncoderBranch, LanguageModel, Module
-from mimokit.architecture.parameters_on_rank import layers_of, output_rows, rank_parameters
+from mimokit.architecture.rank_parameters import output_rows, rank_parameters
 from mimokit.architecture.transformer import layer_parameters
 from mimokit.config.sizes import (
     RECOMPUTE_FULL,

@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Any
 
 from mimokit.architecture.from_config import modules_of_config
+from mimokit.architecture.layers_on_stage import stage_tensors
 from mimokit.architecture.modules import PROJECTOR_NAME, EncoderBranch, Module
-from mimokit.architecture.parameters_on_rank import stage_tensors
 from mimokit.architecture.tensor_cut import ShardPlace, TensorCut
 from mimokit.config import ExperimentConfig
 from mimokit.config.sizes import sizes_of
