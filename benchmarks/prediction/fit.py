@@ -31,7 +31,7 @@ from benchmarks.prediction.predicted import predict_seconds
 from benchmarks.prediction.rows import Measured, read
 from mimokit.prediction.hardware import Hardware, load_hardware
 from mimokit.prediction.step_time import Software, load_software
-from mimokit.prediction.step_time.constants import CONSTANTS, on_bound, value
+from mimokit.prediction.step_time.constants import CONSTANTS, value
 
 FITTED = Path(__file__).with_name("constants.json")
 """What the fit found: of all rows ("all": the shipped ones) and of every fold."""
@@ -231,6 +231,24 @@ def fit_all(rows: Sequence[Measured], processes: int = 2) -> dict[str, dict[str,
         }
         for name in sorted({job.name for job in todo})
     }
+
+
+def on_bound(values: Mapping[str, float], near: float = 0.005) -> list[str]:
+    """Return a sentence per constant that ends on one of its bounds.
+
+    Args:
+        near: distance from a bound over its value that counts as on it.
+    """
+    sentences = []
+    for name, reached in values.items():
+        known = CONSTANTS[name]
+        for bound in (known.low, known.high):
+            if abs(reached / bound - 1) <= near:
+                sentences.append(
+                    f"{name} ends on its bound {bound:g} {known.unit}: something is missing here, "
+                    f"which it would stand for ({known.meaning}; {known.source})."
+                )
+    return sentences
 
 
 def main() -> None:

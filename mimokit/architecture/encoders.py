@@ -125,15 +125,12 @@ class VisionEncoder(_Stack):
 
     Attributes:
         table: learned position embeddings; 0 for rotary positions.
-        interpolated: they are a square table that is interpolated to the rows and columns of an
-            image, and there are rotary positions besides.
         norms: norms outside the layers: 1 after them, 2 before and after.
         norm_after: of these, the one after the layers is there.
     """
 
     images: ImageGeometry
     table: int = 0
-    interpolated: bool = False
     biased_patches: bool = True
     norms: int = 1
     norm_after: bool = True

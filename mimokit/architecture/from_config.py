@@ -216,5 +216,4 @@ def _projector(size: ModuleArchitecture, inward: int, receiver: ModuleArchitectu
 def _vision_encoder(name: str, size: ModuleArchitecture) -> VisionEncoder:
     known = {"name": name, "net": net_of_config(size, causal=False), "network": size}
     known |= {"images": image_geometry(size), "table": rows_of_table(size)}
-    interpolated = size.position_embedding_type == "interpolated"
-    return _described(VisionEncoder, size, **known, interpolated=interpolated)
+    return _described(VisionEncoder, size, **known)

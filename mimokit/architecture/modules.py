@@ -44,9 +44,6 @@ class LanguageModel(Described):
             among the published parameters.
         vocab_multiple: the embedding is padded to a multiple of this times the tensor parallel
             size.
-        rotary_sections: frequencies of a head that rotate with time, height and width; None: there
-            is one axis.
-        interleaved_sections: those of the three axes alternate.
     """
 
     vocab: int
@@ -56,8 +53,6 @@ class LanguageModel(Described):
     vocab_multiple: int = VOCABULARY_MULTIPLE
     rope_theta: float = ROTARY_BASE
     rope_scaling: RopeScaling | None = None
-    rotary_sections: tuple[int, ...] | None = None
-    interleaved_sections: bool = False
 
     @property
     def parameters(self) -> int:

@@ -25,10 +25,8 @@ ASIDE = {
     MixtureOfExperts: {"ffn", "dense_layers"},
     LatentAttention: set(),
     LanguageModel: {"name", "net", "network", "positions"},
-    VisionEncoder: {
-        "name", "net", "network", "images", "table", "interpolated",
-    },
-}  # fmt: skip
+    VisionEncoder: {"name", "net", "network", "images", "table"},
+}
 SIZE = st.integers(1, 64)
 
 

@@ -6,12 +6,19 @@ from pathlib import Path
 import pytest
 
 import mimokit
-from benchmarks.prediction.fit import FITTED, IN_STACKS, SAME_CHIP, hardware_with, software_with
+from benchmarks.prediction.fit import (
+    FITTED,
+    IN_STACKS,
+    SAME_CHIP,
+    hardware_with,
+    on_bound,
+    software_with,
+)
 from benchmarks.prediction.fit_tried import TRIED
 from benchmarks.prediction.page import PAGE, with_table
 from mimokit.prediction.hardware import hardware_names, load_hardware
 from mimokit.prediction.step_time import load_software
-from mimokit.prediction.step_time.constants import CONSTANTS, on_bound, value
+from mimokit.prediction.step_time.constants import CONSTANTS, value
 from tests.rows import rows
 
 FOUND = json.loads(FITTED.read_text(encoding="utf-8"))["all"]

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.prediction.__main__ import main
 from benchmarks.prediction.doubt import coverage, flagged, peak_bytes
-from benchmarks.prediction.fit import bounds_reached, constants_for, fitted_constants
+from benchmarks.prediction.fit import bounds_reached, constants_for, fitted_constants, on_bound
 from benchmarks.prediction.folds import FAMILIES
 from benchmarks.prediction.judge import (
     GIVEN_RUNS,
@@ -33,7 +33,6 @@ from benchmarks.prediction.tables import MODELS, DataError
 from mimokit.architecture.attention import LatentAttention
 from mimokit.config.recipe import RecipeConfig
 from mimokit.config.sizes import ParallelSizes
-from mimokit.prediction.step_time.constants import on_bound
 from tests.prediction.shipped import language_model
 
 LAYOUTS = [ParallelSizes(t, p, data=32 // (t * p)) for t, p in ((1, 1), (2, 2), (4, 2), (8, 1))]

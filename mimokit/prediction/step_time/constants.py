@@ -1,7 +1,7 @@
 """The constants of step time that no data sheet states: meaning, unit, bounds, source.
 
 A fit moves a constant inside its bounds only. What ends on a bound stands for something that is not
-modelled, and is reported (`on_bound`).
+modelled, and is reported.
 """
 
 import math
@@ -240,21 +240,3 @@ def chip_of(gpu: str) -> str | None:
         if any(name in words for name in names):
             return chip
     return None
-
-
-def on_bound(values: Mapping[str, float], near: float = 0.005) -> list[str]:
-    """Return a sentence per constant that ends on one of its bounds.
-
-    Args:
-        near: distance from a bound over its value that counts as on it.
-    """
-    sentences = []
-    for name, reached in values.items():
-        known = CONSTANTS[name]
-        for bound in (known.low, known.high):
-            if abs(reached / bound - 1) <= near:
-                sentences.append(
-                    f"{name} ends on its bound {bound:g} {known.unit}: something is missing here, "
-                    f"which it would stand for ({known.meaning}; {known.source})."
-                )
-    return sentences
