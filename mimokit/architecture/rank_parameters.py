@@ -7,8 +7,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from mimokit.architecture.layers_on_stage import layers_of
 from mimokit.architecture.modules import DecoderHead, LanguageModel, Module
-from mimokit.architecture.parameters_on_rank import layers_of
 from mimokit.architecture.tensor_rows import End, Parameters, parameters_of
 from mimokit.architecture.transformer import layer_parameters
 from mimokit.config.sizes import Numbers, ParallelSizes
