@@ -13,21 +13,14 @@ from mimokit import cluster
 from mimokit.config import ExperimentConfig
 from mimokit.config.runtime import Evaluations
 from mimokit.config.user_code import NO_CODE, UserCode
+from mimokit.experiment.rank_data import data_of_code
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.device_peak import peak_of_device
 from mimokit.samples import CalibrationSample, Sample, StepSample, to_wire
 
 if TYPE_CHECKING:
-    from mimokit.engine.data.sources import DataSource
     from mimokit.engine.replicas import Peers
     from mimokit.prediction.calibration import RankMeasurements
-
-
-def data_of_code(code: UserCode) -> DataSource:
-    """Return the data of the user's, else that of the config."""
-    from mimokit.engine.data.sources import default_data
-
-    return code.data or default_data
 
 
 def _send(sample: Sample) -> None:

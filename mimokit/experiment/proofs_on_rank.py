@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from mimokit.config import ExperimentConfig, ModuleArchitecture
 from mimokit.config.user_code import UserCode
-from mimokit.experiment.on_rank import data_of_code
+from mimokit.experiment.rank_data import data_of_code
 from mimokit.planning.execution import Dtype
 from mimokit.planning.expert_choices import ExpertChoices, together
 from mimokit.planning.seams import Recording, Seam

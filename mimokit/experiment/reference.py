@@ -4,18 +4,6 @@ from mimokit.config import ExperimentConfig, ModuleArchitecture, ModuleParalleli
 from mimokit.config.runtime import AS_DRAWN, PRECISION_OF_RUNS, TF32
 from mimokit.config.strategy import OPTIMIZER_TAKES
 from mimokit.experiment.verification_report import ADAM_EPSILON, NOISY_ADAM_EPSILON
-from mimokit.planning.layout import plan_checked
-from mimokit.planning.types import LayoutPlan
-
-
-def plan_of_one(alone: ExperimentConfig) -> LayoutPlan:
-    """Return the plan of a single-rank config.
-
-    Its rules are not asked: the layout that it is of has kept them, and one process may be what
-    homogeneous mode has not. Only modules behind the language model may be trained, and an encoder
-    may feed several modules.
-    """
-    return plan_checked(alone)
 
 
 def for_verification(config: ExperimentConfig) -> ExperimentConfig:
@@ -49,6 +37,10 @@ def for_verification(config: ExperimentConfig) -> ExperimentConfig:
 
 def single_rank(config: ExperimentConfig) -> ExperimentConfig:
     """Return the same encoders, language model and global batch on one rank.
+
+    `plan_checked` plans it and asks no rules: the layout that it is of has kept them, and one
+    process may be what homogeneous mode has not. Only modules behind the language model may be
+    trained, and an encoder may feed several modules.
 
     A homogeneous layout has no modules behind the language model; see `run_oracle`.
     """

@@ -20,7 +20,6 @@ from mimokit.experiment.prepare import Config, check_room, finalized_copy, with_
 from mimokit.experiment.reference import (
     decoder_networks,
     for_verification,
-    plan_of_one,
     single_rank,
 )
 from mimokit.experiment.verification_report import (
@@ -34,6 +33,7 @@ from mimokit.experiment.verification_report import (
 from mimokit.experiment.yardstick import FURTHER, Yardstick
 from mimokit.planning import plan_layout
 from mimokit.planning.expert_choices import together
+from mimokit.planning.layout import plan_checked
 from mimokit.planning.types import LayoutPlan
 from mimokit.progress import shown
 from mimokit.units import counted
@@ -131,7 +131,7 @@ def _computed(
     cluster: EngineCluster, layout: ExperimentConfig, steps: int, code: UserCode
 ) -> Oracle:
     alone, decoders = single_rank(layout), decoder_networks(layout)
-    process = proofs_on_rank.OneProcessRun(plan_of_one(alone), alone, steps, decoders, code)
+    process = proofs_on_rank.OneProcessRun(plan_checked(alone), alone, steps, decoders, code)
     with shown(f"Training in one process, {counted(steps, 'step')}"):
         name, steps_taken, noise = cluster.run(proofs_on_rank.oracle_rank, process, world_size=1)[0]
     recorded = tuple(map(tuple, steps_taken))
@@ -233,7 +233,7 @@ def _with_rounding(
     oracle: Oracle,
     expected: list[list[OracleStep]],
 ) -> VerificationReport:
-    plan, count = plan_of_one(oracle.config), len(expected[0])
+    plan, count = plan_checked(oracle.config), len(expected[0])
     process = proofs_on_rank.OneProcessRun(plan, oracle.config, count, oracle.decoders, oracle.code)
     with shown("Finding what rounding alone changes"):
         if report.yardstick is not None:

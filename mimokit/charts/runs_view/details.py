@@ -13,12 +13,13 @@ from mimokit.analysis import Runs, explain, read_trace
 from mimokit.analysis.many_runs import predicted_if_known
 from mimokit.analysis.step_figures import StepFigures, step_figures
 from mimokit.analysis.table_file import records
-from mimokit.charts._part_colors import part_colors
+from mimokit.charts import _palette
 from mimokit.charts.timeline.groups import drawn_timeline
 from mimokit.config import ConfigError
 from mimokit.planning.report import PlannedLayout
 from mimokit.planning.types import LayoutPlan
 from mimokit.result_files import RunFile
+from mimokit.step_kinds import MODULE_PHASES, REMAINDER, CommunicationPart, Phase
 from mimokit.units import bytes_text, seconds_text
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def run_figures(
     tables = [figures.parts for figures in known.values() if figures is not None]
     modules = [str(name) for name in runs.runs if str(name).endswith("_ranks")]
     hues = [name.removesuffix("_ranks") for name in modules]
-    colors = part_colors(pd.concat(tables), hues) if tables else {}
+    colors = _part_colors(pd.concat(tables), hues) if tables else {}
     return {
         name: {**_figures(figures, colors), "planned": planned[name]}
         for name, figures in known.items()
@@ -151,3 +152,23 @@ def _facts(row: Mapping[str, Any], trace: Path) -> list[list[str]]:
     if trace.is_file():
         texts["trace"] = f"{trace.name}, {bytes_text(trace.stat().st_size)}; open it in Perfetto"
     return [[name, text] for name, text in texts.items()]
+
+
+_ORDER = (
+    *(phase.column for phase in (*MODULE_PHASES, Phase.OPTIMIZER, Phase.DATA, Phase.COMMUNICATION)),
+    CommunicationPart.WAITING.column,
+    REMAINDER,
+)
+"""The columns of parts, in the order of stacking."""
+
+
+def _part_colors(parts: pd.DataFrame, modules: Sequence[str] = ()) -> dict[str, str]:
+    known = parts[["part", "module", "column"]].drop_duplicates()
+    known = known.sort_values("column", key=lambda column: column.map(_ORDER.index), kind="stable")
+    of_modules = known["column"].isin([phase.column for phase in MODULE_PHASES])
+    passes = _palette.pass_colors([*modules, *known.loc[of_modules, "module"]])
+    colors = {**passes, **_palette.PHASE_COLORS, CommunicationPart.WAITING: _palette.WAITING}
+    return {
+        row["part"]: colors[f"{row['module']} {row['column'].removesuffix('_time')}".strip()]
+        for row in records(known)
+    }

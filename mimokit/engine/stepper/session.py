@@ -22,7 +22,8 @@ from mimokit.engine.stepper.rows import CrossingRows, KeptRows, print_of
 from mimokit.engine.stepper.suspended import code_to_come, executor_of, tensors_of
 from mimokit.engine.stepper.tensor_copies import KeptTensors
 from mimokit.engine.steps import Step, StepGenerator
-from mimokit.engine.training.optimizer_step import StepResult, prepare, training_step
+from mimokit.engine.training.optimizer_step import StepResult, training_step
+from mimokit.engine.training.resuming import go_on
 from mimokit.planning.stepper import Crossing, PlannedStep, SeenCrossing, clock_of
 from mimokit.planning.stepper.crossings import PieceRows, StepRecord
 from mimokit.planning.stepper.pictures import TensorPicture, TensorSamples, Window
@@ -54,7 +55,7 @@ class RankSession:
     ) -> None:
         """Build model, optimizer and data. Collective."""
         self._groups = open_groups()
-        self.state = prepare(plan, config, source, code=code)
+        self.state = go_on(plan, config, source, code=code)
         self.clock = clock_of(plan)
         self._rank = dist.get_rank()
         self._world = dist.group.WORLD

@@ -31,6 +31,7 @@ from mimokit.engine.training.optimizer_step import (
     training_step,
 )
 from mimokit.engine.training.profiling import profiler
+from mimokit.engine.training.resuming import go_on
 from mimokit.engine.training.saving import save_hf
 from mimokit.engine.training.tracer import Tracer, align_clocks
 from mimokit.planning.types import LayoutPlan
@@ -79,7 +80,7 @@ def train_on_rank(
     """
     with (
         products_of(config.runtime.precision),
-        prepared(plan, config, source, peers, code) as state,
+        prepared(plan, config, source, peers, code, go_on) as state,
     ):
         tracer = Tracer(emit, align_clocks()) if trace else None
         check_validation(config, state.data, plan.batch.samples_per_microbatch)

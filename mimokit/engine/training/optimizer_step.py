@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from mimokit.config import ExperimentConfig
 from mimokit.config.user_code import NO_CODE, UserCode
-from mimokit.engine.checkpoints.data import data_position
-from mimokit.engine.checkpoints.loading import check_together, load
 from mimokit.engine.colocated.checks import EveryCall
 from mimokit.engine.data.batch import Batch
 from mimokit.engine.data.iterators import drawn_places, iterate_batches, order_of
@@ -34,8 +32,6 @@ from mimokit.engine.steps import Step, StepGenerator
 from mimokit.engine.training.expert_loads import ExpertLoads
 from mimokit.engine.training.memory import telling_what_is_held
 from mimokit.engine.user_loop.stages import with_forward_step
-from mimokit.planning import checkpoints
-from mimokit.planning.checkpoint_files import check_save, without_digests
 from mimokit.planning.replicas import strategies
 from mimokit.planning.types import LayoutPlan
 from mimokit.samples import MTP_LOSS, RECONSTRUCTION_LOSS, module_column
@@ -105,46 +101,30 @@ def prepare(
     source: DataSource,
     peers: Peers | None = None,
     code: UserCode = NO_CODE,
+    begun: int = 0,
 ) -> TrainingState:
-    """Build model, optimizer and data of this rank, or go on from a checkpoint. Collective."""
+    """Build model, optimizer and data of this rank. Collective.
+
+    Args:
+        begun: steps that were done before; see `go_on`.
+    """
     # More threads would compete for cores with the other ranks of this machine.
     if rank_device().type == "cpu":
         torch.set_num_threads(1)
-    saved = _saved_state(config, peers)
-    begun = 0 if saved is None else saved.step
     model = build_model(plan, config, code.completed(config.runtime))
     model = replace(model, step_numbers=itertools.count(begun))
     kind: Callable[..., MainGradUpdate] = MainGradUpdate
     if peers is not None:
         kind = strategies().update_of_replica(peers, model.modules())
     update = update_of_run(config, plan, model.modules(), model.module_to_grid_map, kind)
-    data, rank = data_of(source, config), dist.get_rank()
+    data = data_of(source, config)
     order, seed = order_of(config, plan, data.train), config.runtime.seed
     if order is not None:
         model.number_samples(drawn_places(plan, config.data, data.train, seed, order))
     iterator = iterate_batches(
-        plan, config.data, rank, data.train, data.collate_fn, seed, order, begun
+        plan, config.data, dist.get_rank(), data.train, data.collate_fn, seed, order, begun
     )
-    if saved is not None:
-        checkpoints.check_same_data(saved, data_position(config, plan, data, rank))
-        load(saved, config, model, update, rank)
     return TrainingState(model, update, data, iterator, config, iteration=begun)
-
-
-def _saved_state(config: ExperimentConfig, peers: Peers | None) -> checkpoints.Checkpoint | None:
-    if config.runtime.resume_from is None:
-        return None
-    whole = saved = checkpoints.read_checkpoint(config.runtime.resume_from)
-    checkpoints.check_same_replicas(whole, config)
-    if peers is not None and peers.replica:
-        saved = checkpoints.read_checkpoint(
-            whole.directory / checkpoints.folder_of_replica(peers.replica)
-        )
-        check_save(saved, whole)
-    elif dist.get_rank() == 0 and (sentence := without_digests(whole)):
-        print(sentence, flush=True)
-    check_together(saved)
-    return saved
 
 
 @contextlib.contextmanager
@@ -154,15 +134,19 @@ def prepared(
     source: DataSource,
     peers: Peers | None = None,
     code: UserCode = NO_CODE,
+    make: Callable[..., TrainingState] = prepare,
 ) -> Iterator[TrainingState]:
     """Prepare a training state, and release its model at the end. Collective.
+
+    Args:
+        make: `prepare`, or `go_on`.
 
     Its process groups are closed if the block raises no error; after an error every rank leaves the
     world anyway.
     """
     before = open_groups()
     with telling_what_is_held("while the model was built", dict):
-        state = prepare(plan, config, source, peers, code)
+        state = make(plan, config, source, peers, code)
     try:
         yield state
     finally:

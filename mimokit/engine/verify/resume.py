@@ -31,6 +31,7 @@ from mimokit.engine.replicas import Peers
 from mimokit.engine.steps import exhaust
 from mimokit.engine.training.loop import saver_of
 from mimokit.engine.training.optimizer_step import TrainingState, prepared, training_step
+from mimokit.engine.training.resuming import go_on
 from mimokit.planning.types import LayoutPlan
 
 WEIGHT = "weight"
@@ -115,7 +116,7 @@ def record_resumed(
 ) -> RankRecord:
     """Go on from the checkpoint of `runtime.resume_from`. Collective."""
     asked: list[int] = []
-    with prepared(plan, config, _watched(source, asked), peers, code) as state:
+    with prepared(plan, config, _watched(source, asked), peers, code, go_on) as state:
         loaded = recorded_states(state)
         losses, samples = _train(state, after, asked)
         return RankRecord(loaded, recorded_states(state), losses, samples)

@@ -31,11 +31,11 @@ from mimokit.experiment.prepare import Config, check_room, finalized_copy, with_
 from mimokit.experiment.reference import (
     decoder_networks,
     for_verification,
-    plan_of_one,
     single_rank,
 )
 from mimokit.planning import plan_layout
 from mimokit.planning.expert_choices import ExpertChoices
+from mimokit.planning.layout import plan_checked
 from mimokit.planning.seams import PHASES, ByRank, Floats, Recording, Seam, SeamPhase, code_of
 from mimokit.planning.types import LayoutPlan
 
@@ -241,7 +241,7 @@ def _alone(
     choices: Sequence[ExpertChoices] = (),
 ) -> Recording:
     alone, decoders = single_rank(side.config), decoder_networks(side.config)
-    process = proofs_on_rank.OneProcessRun(plan_of_one(alone), alone, steps, decoders, side.code)
+    process = proofs_on_rank.OneProcessRun(plan_checked(alone), alone, steps, decoders, side.code)
     seams = tuple(wholes), nudge, side.in_row, choices
     recording: Recording = cluster.run(
         proofs_on_rank.seams_of_one_rank, process, *seams, world_size=1

@@ -16,7 +16,7 @@ from mimokit.cluster import EngineCluster
 from mimokit.config import ConfigError, StrategyConfig
 from mimokit.config.runtime import CheckpointConfig
 from mimokit.engine.checkpoints.files import read_whole
-from mimokit.engine.training.optimizer_step import _saved_state
+from mimokit.engine.training.resuming import _saved_state
 from mimokit.experiment import train
 from mimokit.experiment.checkpoints import verify_checkpoints
 from mimokit.planning.checkpoints import DamagedCheckpointError, folder_of_replica, steps_in

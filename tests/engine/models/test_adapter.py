@@ -12,7 +12,8 @@ from mimokit.config import ConfigError
 from mimokit.config.layer_architecture import ProjectorArchitecture
 from mimokit.experiment import explain, verify
 from mimokit.experiment.prepare import finalized_copy
-from mimokit.experiment.reference import plan_of_one, single_rank
+from mimokit.experiment.reference import single_rank
+from mimokit.planning.layout import plan_checked
 from tests import seams
 from tests.invariance import assert_computes_the_same
 from tests.layouts_apart import apart_config, apart_multimodal_config, with_adapter
@@ -89,7 +90,7 @@ def test_an_item_becomes_its_own_rows_whatever_is_beside_it(cluster, positions):
     def rows(parts, most):
         fields = {"max_position_embeddings": 6} if positions == "learned_absolute" else {}
         config = single_rank(_config(seq_length=4, position_embedding_type=positions, **fields))
-        plan, grid = plan_of_one(config), torch.tensor([[1, 1, len(part)] for part in parts])
+        plan, grid = plan_checked(config), torch.tensor([[1, 1, len(part)] for part in parts])
         config.model.module_architectures["adapter"].seq_length = most
         given = plan, config, torch.cat(parts), grid
         return cluster.run(_encode, *given, world_size=1)[0]

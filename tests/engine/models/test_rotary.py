@@ -5,7 +5,8 @@ import torch
 
 from mimokit.config import RopeScaling
 from mimokit.engine.rotary import RotaryPositions
-from mimokit.experiment.reference import plan_of_one, single_rank
+from mimokit.experiment.reference import single_rank
+from mimokit.planning.layout import plan_checked
 from tests.layouts_multimodal import LANGUAGE, multimodal_config
 
 TOKENS, ORIGINAL, BASE = 48, 20, 500.0
@@ -58,7 +59,7 @@ def _turns_of_models(config):
 
     from mimokit.engine.models.specs import multimodal_provider
 
-    plan = plan_of_one(config)
+    plan = plan_checked(config)
     model = multimodal_provider(config.model, plan, 1).provide(plan, wrap=False).model
     positions = model.language_model.rotary_pos_emb
     if config.model.get_architecture(LANGUAGE).mrope_section is not None:
