@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from mimokit.planning.pipeline import PipelinePlan
-from mimokit.planning.schedule import Timeline, simulate
+from mimokit.planning.schedule import Timeline, simulate, unit_timeline
 from mimokit.planning.types import LayoutPlan
 from mimokit.step_kinds import COMPUTATIONS, StepKind
 
@@ -139,7 +139,7 @@ def bubbles(trace: pd.DataFrame, plan: LayoutPlan) -> pd.DataFrame:
         ValueError: the layout has no pipeline.
     """
     pipeline = _pipeline(plan)
-    timeline, planned = simulate_as_measured(trace, plan), pipeline.timeline()
+    timeline, planned = simulate_as_measured(trace, plan), unit_timeline(pipeline.schedule)
     measured = _measured_bubbles(_of_pipeline(trace, pipeline))
     rows = [
         {

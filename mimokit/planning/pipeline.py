@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from mimokit.config.graph import Topology
@@ -20,11 +20,9 @@ from mimokit.planning.schedule import (
     Stage,
     StageEdge,
     StageGraph,
-    Timeline,
     gpipe,
     plan_slots,
     shared_graph,
-    simulate,
     zero_bubble,
 )
 
@@ -104,15 +102,6 @@ class PipelinePlan:
         for stage, ranks in sorted(stages, key=lambda item: item[1].start):
             for rank in ranks:
                 yield rank, stage
-
-    def timeline(self) -> Timeline:
-        """Return the schedule on a clock on which a forward takes 1, a backward 2, a transfer 0."""
-        return _unit_timeline(self.schedule)
-
-
-@lru_cache(maxsize=8)
-def _unit_timeline(schedule: Schedule) -> Timeline:
-    return simulate(schedule)
 
 
 ORDERS: Mapping[PipelineOrder, Order] = {GPIPE: gpipe, ZERO_BUBBLE: zero_bubble}

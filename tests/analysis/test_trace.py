@@ -17,7 +17,7 @@ from mimokit.analysis import (
     traced_iteration,
     write_trace,
 )
-from mimokit.planning.schedule import simulate
+from mimokit.planning.schedule import simulate, unit_timeline
 from mimokit.samples import StepSample, TraceSample
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
@@ -111,7 +111,8 @@ def test_the_plan_with_measured_times_is_what_was_measured():
     table = bubbles(trace, PLAN)
     assert table["planned"].tolist() == pytest.approx(list(truth.bubble), abs=1e-6)
     assert table["measured"].tolist() == pytest.approx(list(truth.bubble), abs=1e-6)
-    assert table["on_plans_clock"].tolist() == pytest.approx(list(PLAN.pipeline.timeline().bubble))
+    planned = unit_timeline(PLAN.pipeline.schedule).bubble
+    assert table["on_plans_clock"].tolist() == pytest.approx(list(planned))
 
 
 def test_a_rank_that_stalls_shows_in_the_measured_bubble_and_not_in_the_planned_one():
@@ -178,7 +179,7 @@ def test_a_missing_trace_says_how_to_get_one(tmp_path):
 def test_encoders_around_a_pipeline_are_no_part_of_it() -> None:
     plan = mimokit.plan(shared_pipeline("colocated", (1, 2, 1), {"clip": (2, 1)}, 3))
     assert plan.pipeline is not None
-    inside = planned_steps(plan.pipeline.timeline(), plan).assign(iteration=0)
+    inside = planned_steps(unit_timeline(plan.pipeline.schedule), plan).assign(iteration=0)
     before = inside[inside["name"] == "forward"].assign(module="clip", start=-9.0, stop=-2.0)
     traced = pd.concat([before, inside])
     found = bubbles(traced, plan)

@@ -13,6 +13,7 @@ from mimokit.planning import LayoutPlan, ModuleRanks
 from mimokit.planning.bridges.plan import plan_first_stage_bridge
 from mimokit.planning.bridges.routes import Route
 from mimokit.planning.ranks import SampleRange
+from mimokit.planning.schedule import unit_timeline
 from mimokit.prediction.traffic import traffic_of_plan
 from tests.layouts_pipelines import shared_pipeline
 from tests.planning.layouts import Sizes, layout, sizes
@@ -111,7 +112,7 @@ def test_a_layout_of_the_paper() -> None:
         list(range(36)),
         list(range(36, 72)),
     ]
-    assert plan.pipeline.timeline().in_flight == (2, 1)
+    assert unit_timeline(plan.pipeline.schedule).in_flight == (2, 1)
     for module in plan.batch.modules.values():  # each reads what it computes
         assert all(module.loaded[rank] == module.samples[rank] for rank in module.loaded)
     words = " ".join(str(plan).split())
@@ -188,7 +189,7 @@ def test_chunks_of_the_language_model_and_their_order() -> None:
     assert "Pipeline: interleaved 1F1B over 4 stages, 4 micro-batches" in " ".join(
         str(plan).split()
     )
-    bubble = plan.pipeline.timeline().bubble
+    bubble = unit_timeline(plan.pipeline.schedule).bubble
     assert bubble[:2] == bubble[2:], "ranks idle, not chunks"
     assert plan.to_json()["pipeline"]["warmup"] == {"0": 5, "1": 3}
     # Ranks read once, in steps of their own.

@@ -11,6 +11,7 @@ from mimokit.architecture.from_config import model_of_config
 from mimokit.config import PredictionConfig
 from mimokit.config_files import load_experiment_config, load_preset
 from mimokit.interop import layout_of_config, workload_of_config
+from mimokit.planning.schedule import unit_timeline
 from mimokit.prediction import predict
 from mimokit.prediction.hardware import load_hardware, save_hardware
 from mimokit.prediction.step_time.software import load_software, save_software
@@ -174,7 +175,7 @@ def test_schedule_and_prediction_agree_on_idle_time_under_virtual_stages() -> No
         assert driver.sentences == []
         driver.send("tab", name="prediction")
         state = driver.screen
-        bubble = driver.plan.pipeline.timeline().bubble
+        bubble = unit_timeline(driver.plan.pipeline.schedule).bubble
         predicted = next(each for each in state["verdict"]["lines"] if each["key"] == "idle")
         idle = [100 * max(bubble), float(predicted["value"].rstrip(" %"))]
         assert idle[0] == pytest.approx(idle[1], abs=1.5)

@@ -9,6 +9,7 @@ import mimokit
 from mimokit.analysis import planned_steps, read_trace, write_trace
 from mimokit.analysis.trace import TRACE_COLUMNS
 from mimokit.planning import plan_layout
+from mimokit.planning.schedule import unit_timeline
 from mimokit.prediction import predict_timeline
 from mimokit.samples import TraceSample
 from mimokit_widgets import ScheduleView, TimelineView
@@ -20,7 +21,7 @@ PLAN = plan_layout(apart_config((1, 1, 4), (2, 2, 2), 4))
 
 def _trace() -> pd.DataFrame:
     assert PLAN.pipeline is not None
-    steps = planned_steps(PLAN.pipeline.timeline(), PLAN).assign(iteration=3)
+    steps = planned_steps(unit_timeline(PLAN.pipeline.schedule), PLAN).assign(iteration=3)
     sent = pd.DataFrame([(0, 3, "send-forward", "images", 0, 1.0, 1.1)], columns=TRACE_COLUMNS)
     return pd.concat([steps[list(TRACE_COLUMNS)], sent], ignore_index=True)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from mimokit.charts._palette import PHASE_COLORS, STEP_COLORS, WAITING, pass_colors
 from mimokit.planning.pipeline import PipelinePlan
+from mimokit.planning.schedule import unit_timeline
 from mimokit.planning.stepper import Tick, clock_of, planned_crossings
 from mimokit.planning.stepper.clock import PlannedStep
 from mimokit.planning.types import LayoutPlan
@@ -163,7 +164,7 @@ def of_plan(plan: LayoutPlan) -> TimelineGroup:
         return _of_ticks(plan)
     ends, lanes = _ends(plan, [ranks[0] for ranks in pipeline.ranks]), []
     spans: list[TimelineSpan] = []
-    clock = pipeline.timeline()
+    clock = unit_timeline(pipeline.schedule)
     for worker, stages in enumerate(pipeline.graph.workers):
         ranks = pipeline.ranks[stages[0]]
         module = pipeline.graph.stages[stages[0]].module

@@ -24,6 +24,7 @@ from mimokit.planning.report.rows import (
     stage_names,
 )
 from mimokit.planning.report.to_json import plan_to_json
+from mimokit.planning.schedule import unit_timeline
 from mimokit.planning.types import LayoutPlan
 from mimokit.step_kinds import StepKind
 from mimokit.tables import Report, Section
@@ -114,7 +115,7 @@ def _sections(plan: LayoutPlan, estimates: Estimates) -> Iterator[Section]:
 
 def _order_section(pipeline: PipelinePlan, hues: dict[str, str]) -> Section:
     """Return a line per stage: a forward is the last digit of its micro-batch."""
-    whole = int(pipeline.timeline().makespan)
+    whole = int(unit_timeline(pipeline.schedule).makespan)
     until = min(whole, UNITS_SHOWN)
     stages = pipeline.graph.stages[:STAGES_SHOWN]
     cells = stage_cells(pipeline, until)[:STAGES_SHOWN]

@@ -19,6 +19,7 @@ from mimokit.planning.schedule import (
     gpipe,
     interleaved,
     one_forward_one_backward,
+    unit_timeline,
     zero_bubble,
 )
 from mimokit.step_kinds import COMPUTATIONS, StepKind
@@ -171,10 +172,11 @@ def _pipeline_title(pipeline: PipelinePlan) -> str:
     modules = " and ".join(pipeline.around)
     around = f"; {modules} run forward before{group} and backward after{group}" if modules else ""
     name = _ORDER_NAMES.get(order, "custom order")
+    makespan = unit_timeline(schedule).makespan
     return (
         f"Pipeline: {name} over {counted(pipeline.graph.total_stages, 'stage')}, "
         f"{counted(schedule.num_microbatches, 'micro-batch')}, "
-        f"makespan {pipeline.timeline().makespan:,g} if a forward takes 1 and a backward 2{around}"
+        f"makespan {makespan:,g} if a forward takes 1 and a backward 2{around}"
     )
 
 
@@ -189,7 +191,7 @@ def stage_names(pipeline: PipelinePlan) -> list[str]:
 
 def pipeline_rows(pipeline: PipelinePlan) -> list[tuple[str, ...]]:
     """Return one row per stage, under `PIPELINE_HEADINGS`."""
-    timeline, names = pipeline.timeline(), stage_names(pipeline)
+    timeline, names = unit_timeline(pipeline.schedule), stage_names(pipeline)
     return [
         (
             names[stage.index],
@@ -212,7 +214,7 @@ def _slots(slots: StageSlots) -> str:
 
 def stage_cells(pipeline: PipelinePlan, until: float) -> list[list[Cell]]:
     """Return by stage the computations that begin before a time, in order."""
-    timeline = pipeline.timeline()
+    timeline = unit_timeline(pipeline.schedule)
     tasks = timeline.tasks
     cells: list[list[Cell]] = [[] for _ in pipeline.graph.stages]
     chosen = (~tasks.transfer & (timeline.start < until)).nonzero()[0]

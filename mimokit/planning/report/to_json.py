@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mimokit.planning.ranks import DIMENSIONS, ModuleRanks, SampleRange
 from mimokit.planning.replicas import strategies
 from mimokit.planning.report.frames import frames_to_json
+from mimokit.planning.schedule import unit_timeline
 from mimokit.planning.schedule.simulation import BACKWARD_UNITS, FORWARD_UNITS
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def _transfers(route: Route) -> list[dict[str, int]]:
 
 
 def _pipeline(pipeline: PipelinePlan) -> dict[str, Any]:
-    timeline, schedule = pipeline.timeline(), pipeline.schedule
+    timeline, schedule = unit_timeline(pipeline.schedule), pipeline.schedule
     stages = {str(rank): pipeline.stages_of(rank)[0] for rank, _ in pipeline.by_rank()}
     warmup = [schedule.warmup(stage.index) for stage in pipeline.graph.stages]
     return {

@@ -7,6 +7,7 @@ A schedule holds one program per stage: a list of actions that its ranks execute
 stages and three micro-batches under 1F1B, where F1 is the forward of micro-batch 1 and B1 its
 backward:
 
+    >>> from mimokit.planning.schedule import plan_schedule, simulate, stage_graph
     >>> graph = stage_graph({"language": ()}, {"language": 2})
     >>> schedule = plan_schedule(graph, num_microbatches=3)
     >>> for stage in (0, 1):
@@ -45,53 +46,43 @@ With a forward of 1 and a backward of 2, both stages are idle for (p - 1) / (m +
     (12.0, (0.25, 0.25))
 """
 
-from mimokit.planning.schedule.actions import Action, Order, ScheduleError, Step
-from mimokit.planning.schedule.check import check_actions, plan_schedule
-from mimokit.planning.schedule.graph import Stage, StageEdge, StageGraph, shared_graph, stage_graph
-from mimokit.planning.schedule.interleaved import held_stages, interleaved
-from mimokit.planning.schedule.orders import (
-    InGroups,
-    SharedOrder,
-    gpipe,
-    num_warmup_microbatches,
-    one_forward_one_backward,
-    shared_ranks,
-    zero_bubble,
-)
-from mimokit.planning.schedule.schedule import Schedule
-from mimokit.planning.schedule.simulation import makespan, simulate
-from mimokit.planning.schedule.slots import MODALITIES, Modality, SlotPlan, StageSlots, plan_slots
-from mimokit.planning.schedule.timeline import Interval, Timeline
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "MODALITIES",
-    "Action",
-    "InGroups",
-    "Interval",
-    "Modality",
-    "Order",
-    "Schedule",
-    "ScheduleError",
-    "SharedOrder",
-    "SlotPlan",
-    "Stage",
-    "StageEdge",
-    "StageGraph",
-    "StageSlots",
-    "Step",
-    "Timeline",
-    "check_actions",
-    "gpipe",
-    "held_stages",
-    "interleaved",
-    "makespan",
-    "num_warmup_microbatches",
-    "one_forward_one_backward",
-    "plan_schedule",
-    "plan_slots",
-    "shared_graph",
-    "shared_ranks",
-    "simulate",
-    "stage_graph",
-    "zero_bubble",
-]
+from mimokit.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from mimokit.planning.schedule.actions import Action as Action
+    from mimokit.planning.schedule.actions import Order as Order
+    from mimokit.planning.schedule.actions import ScheduleError as ScheduleError
+    from mimokit.planning.schedule.actions import Step as Step
+    from mimokit.planning.schedule.check import check_actions as check_actions
+    from mimokit.planning.schedule.check import plan_schedule as plan_schedule
+    from mimokit.planning.schedule.graph import Stage as Stage
+    from mimokit.planning.schedule.graph import StageEdge as StageEdge
+    from mimokit.planning.schedule.graph import StageGraph as StageGraph
+    from mimokit.planning.schedule.graph import shared_graph as shared_graph
+    from mimokit.planning.schedule.graph import stage_graph as stage_graph
+    from mimokit.planning.schedule.interleaved_order import held_stages as held_stages
+    from mimokit.planning.schedule.interleaved_order import interleaved as interleaved
+    from mimokit.planning.schedule.orders import InGroups as InGroups
+    from mimokit.planning.schedule.orders import SharedOrder as SharedOrder
+    from mimokit.planning.schedule.orders import gpipe as gpipe
+    from mimokit.planning.schedule.orders import num_warmup_microbatches as num_warmup_microbatches
+    from mimokit.planning.schedule.orders import (
+        one_forward_one_backward as one_forward_one_backward,
+    )
+    from mimokit.planning.schedule.orders import shared_ranks as shared_ranks
+    from mimokit.planning.schedule.orders import zero_bubble as zero_bubble
+    from mimokit.planning.schedule.schedule import Schedule as Schedule
+    from mimokit.planning.schedule.simulation import makespan as makespan
+    from mimokit.planning.schedule.simulation import simulate as simulate
+    from mimokit.planning.schedule.simulation import unit_timeline as unit_timeline
+    from mimokit.planning.schedule.slots import MODALITIES as MODALITIES
+    from mimokit.planning.schedule.slots import Modality as Modality
+    from mimokit.planning.schedule.slots import SlotPlan as SlotPlan
+    from mimokit.planning.schedule.slots import StageSlots as StageSlots
+    from mimokit.planning.schedule.slots import plan_slots as plan_slots
+    from mimokit.planning.schedule.timeline import Interval as Interval
+    from mimokit.planning.schedule.timeline import Timeline as Timeline
+else:
+    __getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

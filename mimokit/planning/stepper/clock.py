@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from mimokit.planning.pipeline import PipelinePlan
-from mimokit.planning.schedule import Action, Interval
+from mimokit.planning.schedule import Action, Interval, unit_timeline
 from mimokit.planning.schedule.actions import Message
 from mimokit.planning.types import LayoutPlan
 from mimokit.step_kinds import RECEIVES, SENDS, UPDATE, StepKind
@@ -88,7 +88,7 @@ def _pipelined(plan: LayoutPlan, pipeline: PipelinePlan) -> Iterator[Tick]:
     stages, ranks = pipeline.graph.stages, pipeline.ranks
     lasts = [worker[-1] for worker in pipeline.graph.workers]
     modules = {rank: stages[last].module for last in lasts for rank in ranks[last]}
-    time = max(time, pipeline.timeline().pipeline_makespan)
+    time = max(time, unit_timeline(pipeline.schedule).pipeline_makespan)
     yield Tick(time, {rank: PlannedStep(StepKind.WAIT, name) for rank, name in modules.items()})
     for step in _at_the_end():
         yield Tick(time, dict.fromkeys(range(plan.world_size), step))
@@ -109,7 +109,7 @@ def _waves(pipeline: PipelinePlan) -> Iterator[tuple[float, dict[int, Action]]]:
     The simulated times of the plan determine the order; at equal times a message is sent before it
     is received, or at the same tick.
     """
-    timeline = pipeline.timeline()
+    timeline = unit_timeline(pipeline.schedule)
     workers = range(len(pipeline.graph.workers))
     waiting = {worker: _timed(timeline.intervals(worker)) for worker in workers}
     sent: set[Message] = set()

@@ -197,5 +197,5 @@ def test_options_that_are_wrong(options, sentence: str) -> None:
 
 def test_the_example_of_the_documentation_is_computed() -> None:
     found = doctest.testmod(mimokit.planning.schedule)
-    assert found.attempted == 6
+    assert found.attempted == 7
     assert found.failed == 0
