@@ -109,7 +109,7 @@ class Saver:
             {
                 "mimokit": version_of("mimokit") or "not installed",
                 "torch": torch.__version__,
-                "python": _python(),
+                "python": platform.python_version(),
             },
             save_id(self._token, step),
         )
@@ -340,7 +340,3 @@ def _set_aside(folder: Path) -> None:
     with contextlib.suppress(OSError):
         os.rename(folder, gone)
         shutil.rmtree(gone, ignore_errors=True)
-
-
-def _python() -> str:
-    return platform.python_version()
