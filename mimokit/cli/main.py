@@ -62,6 +62,8 @@ def main() -> None:
     except NotInstalledError as error:
         typer.echo(str(error), err=True)
         raise SystemExit(REFUSED) from None
+    finally:
+        gc.freeze()  # else Python looks through all that is left, for a tenth of a second
 
 
 if __name__ == "__main__":

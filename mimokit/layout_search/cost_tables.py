@@ -110,7 +110,7 @@ class Tables:
         costs = [self._other(*each, languages) for each in enumerate(chosen)]
         encoders = [cost for cost in costs if isinstance(cost, EncoderCost)]
         decoders = tuple(cost for cost in costs if isinstance(cost, LanguageCost))
-        language = self._take_language(languages)
+        language: LanguageCost = self._takers[0](languages)
         return replace(language, decoders=decoders) if decoders else language, encoders
 
     def _other(
@@ -119,24 +119,19 @@ class Tables:
         sizes, first = self.other_sizes[which], candidates * self.steps
         index = first + self.step[languages]
         samples = np.asarray(sizes.micro_batch)[index]
-        timed: EncoderCost | LanguageCost = self._take_others[which](index)
+        timed: EncoderCost | LanguageCost = self._takers[1 + which](index)
         return replace(timed, sizes=replace(sizes.take(first), micro_batch=samples))
 
     def inside_of(self, languages: Index) -> tuple[LanguageCost, list[EncoderCost]]:
         """Return the costs of language candidates, and of all encoders in their first stages."""
-        return self._take_language(languages), [take(languages) for take in self._take_inside]
+        language, *inside = (
+            self._takers[each](languages) for each in (0, *range(-len(self.inside), 0))
+        )
+        return language, inside
 
     @cached_property
-    def _take_language(self) -> Taker:
-        return _taker_of(self.language_costs)
-
-    @cached_property
-    def _take_others(self) -> list[Taker]:
-        return [_taker_of(costs) for costs in self.other_costs]
-
-    @cached_property
-    def _take_inside(self) -> list[Taker]:
-        return [_taker_of(costs) for costs in self.inside]
+    def _takers(self) -> tuple[Taker, ...]:
+        return tuple(map(_taker_of, (self.language_costs, *self.other_costs, *self.inside)))
 
 
 def make_tables(task: SearchTask, language: Candidates, others: tuple[Candidates, ...]) -> Tables:
