@@ -77,11 +77,11 @@ def verify(
     if explain or against is not None:
         _explain(file, against, as_json, steps, cluster)
         return
-    from mimokit.experiment import verify as prove
-
     with shared.failures():
         config = _runnable(file)
         with shared.engines_for(config.total_world_size, cluster, progress=True) as engines:
+            from mimokit.experiment import verify as prove
+
             report = prove(engines, config, steps=steps, tolerance=tolerance)
     shared.show_proof(report, as_json)
 

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import ipyparallel
-
 from mimokit.cluster.errors import ClusterError, EngineInUse, EnginesMissing
 from mimokit.cluster.patience import slowdown
 from mimokit.cluster.sockets import name_sockets
@@ -233,7 +231,7 @@ class _Reply:
         self.arrived.set()
 
     def value(self, engine_id: int) -> Any:
-        if isinstance(self._result, ipyparallel.RemoteError):
+        if hasattr(self._result, "ename"):  # ipyparallel's RemoteError
             raise ClusterError(describe_remote(engine_id, self._result))
         return self._result
 
@@ -269,6 +267,8 @@ def connect(connection_file: Path, timeout: float, check: Callable[[], None]) ->
     Raises:
         ClusterError: if there is no controller after `timeout` seconds.
     """
+    import ipyparallel  # 0.2 s, in which a local server has begun to import
+
     deadline = time.monotonic() + timeout
     silent = False
     while time.monotonic() < deadline:

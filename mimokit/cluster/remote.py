@@ -10,10 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
-import ipyparallel
-from IPython.core.profiledir import ProfileDirError
-
-from mimokit.cluster.connection_file import connection_of
 from mimokit.cluster.errors import NEEDS_ANOTHER, ClusterError, EnginesMissing
 from mimokit.cluster.link import EngineLink
 from mimokit.cluster.local.pool import LocalPool
@@ -129,6 +125,11 @@ class ConnectedPool(Linked):
 
 
 def _connect(profile: str | None, cluster_file: str | Path | None) -> object:
+    import ipyparallel
+    from IPython.core.profiledir import ProfileDirError
+
+    from mimokit.cluster.connection_file import connection_of
+
     try:
         connection = connection_of(profile, cluster_file, CONNECT_SECONDS)
         return ipyparallel.Client(connection, timeout=CONNECT_SECONDS)

@@ -115,8 +115,7 @@ class EngineServer:
             for name in self._entry.preload:
                 self._import(name)
         self._fork = self._may_fork()
-        gc.collect()
-        # Collections in the forks would otherwise write to, and so copy, every shared page.
+        # Collections in forks would copy each shared page they write; one here would free no page.
         gc.freeze()
         gc.enable()
 
