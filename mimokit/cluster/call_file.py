@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeAlias
 
 LARGE = 2**20
 """Bytes of arrays that are worth a file."""
@@ -40,15 +40,17 @@ class PackedCall:
         return function, args, kwargs
 
 
-def in_file(call: object, folder: Path) -> tuple[PackedCall, IO[bytes]] | None:
+Take: TypeAlias = Callable[[pickle.PickleBuffer], object]
+"""Is given each array of a call, which is then pickled without."""
+
+
+def in_file(pack: Callable[[Take], bytes], folder: Path) -> tuple[PackedCall, IO[bytes]] | None:
     """Return a call and its file, which is gone once it is closed.
 
     None where the arrays are small, or the folder has no room for them.
     """
-    import cloudpickle
-
     found: list[pickle.PickleBuffer] = []
-    pickled = cloudpickle.dumps(call, protocol=5, buffer_callback=found.append)
+    pickled = pack(found.append)
     arrays = [array.raw() for array in found]
     ends = tuple(accumulate((array.nbytes for array in arrays), initial=0))
     if ends[-1] < LARGE:

@@ -2,14 +2,14 @@
 
 import linecache
 import os
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from mimokit.cluster.call_file import Take
 from mimokit.cluster.errors import ClusterError
 
 
-def packed(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-    """Return a call as bytes for the engines.
+def packed(call: object, take: Take | None = None) -> bytes:
+    """Return a function with its arguments as bytes for the engines.
 
     Raises:
         ClusterError: the function or an argument cannot be pickled.
@@ -17,7 +17,7 @@ def packed(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
     import cloudpickle
 
     try:
-        return bytes(cloudpickle.dumps((function, args, kwargs)))
+        return bytes(cloudpickle.dumps(call, protocol=5, buffer_callback=take))
     except Exception as error:
         raise ClusterError(
             f"the function or its arguments cannot be sent to the engines: {error}"

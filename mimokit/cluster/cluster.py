@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import IO, Any, Literal, Self
 
 from mimokit.cluster import calls
-from mimokit.cluster.call_file import LARGE, PackedCall, in_file
+from mimokit.cluster.call_file import PackedCall, in_file
 from mimokit.cluster.errors import ClusterError
 from mimokit.cluster.formation import Formation, in_use
 from mimokit.cluster.link import TaskEvents
@@ -411,11 +411,11 @@ class EngineCluster:
             return run
 
     def _packed(self, *call: Any) -> tuple[PackedCall, IO[bytes] | None]:
-        pool, pickled = self._pool, calls.packed(*call)
+        pool, pack = self._pool, functools.partial(calls.packed, call)
         # A client that leaves what stays would take the file with it.
-        if isinstance(pool, LocalPool) and not pool.entry.stays and len(pickled) > LARGE:
-            return in_file(call, pool.directory) or (PackedCall(pickled), None)
-        return PackedCall(pickled), None
+        if isinstance(pool, LocalPool) and not pool.entry.stays:
+            return in_file(pack, pool.directory) or (PackedCall(pack()), None)
+        return PackedCall(pack()), None
 
     def _start(self, run: ClusterRun, world: World, call: PackedCall) -> None:
         sources = calls.cell_sources()

@@ -241,7 +241,7 @@ class Job:
             for rank, (fact, host) in enumerate(zip(facts, hosts, strict=True))
         }
         run = ClusterRun(self, function.__qualname__, engines, runs=self._runs)
-        call = PackedCall(packed(function, args, {}))
+        call = PackedCall(packed((function, args, {})))
         self._run, self._submitted = run, self._submitted + 1
         self._waiting.put(_Submitted(run.run_id, call, world_size, backend))
         run.read_record(self._runs / run.run_id)
