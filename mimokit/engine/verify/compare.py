@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -14,7 +15,6 @@ from mimokit.engine.collectives import gather_json
 from mimokit.engine.data.sources import DataSource
 from mimokit.engine.device import without_tf32
 from mimokit.engine.models.weights import named_parameters
-from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.main_weights import is_main_weight, main_value, whole_gradient
 from mimokit.engine.parallel.marks import shard_of
 from mimokit.engine.replicas import Peers
@@ -23,6 +23,8 @@ from mimokit.engine.training.optimizer_step import TrainingState, prepared, trai
 from mimokit.engine.verify.routing import Routing, replay_routing
 from mimokit.engine.verify.steps import Noise, OracleStep, StepDifference, StepRounding, Tensors
 from mimokit.planning.types import LayoutPlan
+
+Parameters: TypeAlias = Mapping[str, torch.nn.Parameter]  # by their names in the whole module
 
 # A tensor whose entries are all below this share of its module's largest entry is measured
 # against that share. Relative to itself, rounding noise (the gradient of a key bias is only noise)
@@ -60,16 +62,18 @@ def compare_on_rank(
             of a rank is neither whole nor marked as the part that it is.
     """
     with prepared(plan, config, source, peers, code) as state:
-        _check_parameters(state, oracle[0])
+        modules = state.model.modules()
+        held = {name: named_parameters(wrapped.module) for name, wrapped in modules.items()}
+        _check_parameters(held, oracle[0])
         routing = Routing()
         if oracle[0].choices.experts and config.runtime.sample_order == AS_DRAWN:
-            for name, wrapped in state.model.modules().items():
+            for name, wrapped in modules.items():
                 replay_routing(name, wrapped.module, routing)
-        return [_compare_step(state, expected, routing) for expected in oracle]
+        return [_compare_step(state, held, expected, routing) for expected in oracle]
 
 
-def _check_parameters(state: TrainingState, expected: OracleStep) -> None:
-    names = {name: list(named_parameters(m.module)) for name, m in state.model.modules().items()}
+def _check_parameters(held: Mapping[str, Parameters], expected: OracleStep) -> None:
+    names = {module: list(parameters) for module, parameters in held.items()}
     by_rank: list[dict[str, list[str]]] = gather_json(names)
     for module, whole in expected.weights.items():
         together = {name for rank in by_rank for name in rank.get(module, [])}
@@ -78,14 +82,14 @@ def _check_parameters(state: TrainingState, expected: OracleStep) -> None:
                 f"The ranks hold the parameters {sorted(together)} of module {module!r}, the "
                 f"oracle has {sorted(whole)}."
             )
-    for sentences in gather_json(list(_wrong_shapes(state, expected))):
+    for sentences in gather_json(list(_wrong_shapes(held, expected))):
         if sentences:
             raise ValueError(sentences[0])
 
 
-def _wrong_shapes(state: TrainingState, expected: OracleStep) -> Iterator[str]:
-    for module, wrapped in state.model.modules().items():
-        for name, parameter in named_parameters(wrapped.module).items():
+def _wrong_shapes(held: Mapping[str, Parameters], expected: OracleStep) -> Iterator[str]:
+    for module, parameters in held.items():
+        for name, parameter in parameters.items():
             whole, cut = expected.weights[module][name].shape, shard_of(parameter).cut
             if cut.padded(1) == whole:
                 continue
@@ -102,29 +106,29 @@ def _wrong_shapes(state: TrainingState, expected: OracleStep) -> Iterator[str]:
             )
 
 
-def _compare_step(state: TrainingState, expected: OracleStep, routing: Routing) -> StepDifference:
+def _compare_step(
+    state: TrainingState, held: Mapping[str, Parameters], expected: OracleStep, routing: Routing
+) -> StepDifference:
     routing.begin(expected.choices)
     state.update.set_epsilon(expected.epsilon)
     if state.update.loss_scale is not None:
         state.update.loss_scale.value = expected.loss_scale
     result = exhaust(training_step(state))
-    gradients, weights, parameters = {}, {}, {}
+    gradients, weights, worst = {}, {}, {}
     norm = _norm_difference(result.grad_norm, expected.norm), NORM
-    for name, module in state.model.modules().items():
+    for name, own in held.items():
         in_fp32 = state.model.plan.executions[name].weights == "fp32"
         scales = _gradient_scales(expected, name, in_fp32)
-        whole = expected.gradients[name]
-        gradient = largest_difference(local_gradients(module), whole, scales, module)
+        gradient = largest_difference(local_gradients(own), expected.gradients[name], scales, own)
         if expected.gradients[name]:
             gradient = max(gradient, norm)
         scales = _weight_scales(expected, name, in_fp32)
         exact = 0.0 if in_fp32 else ROUNDED_STEPS
-        weight = largest_difference(
-            local_weights(module), expected.weights[name], scales, module, exact
-        )
+        whole = expected.weights[name]
+        weight = largest_difference(local_weights(own), whole, scales, own, exact)
         gradients[name], weights[name] = gradient[0], weight[0]
-        parameters[name] = max(gradient, weight)[1]
-    return StepDifference(result.loss, gradients, weights, parameters, routing.rerouted)
+        worst[name] = max(gradient, weight)[1]
+    return StepDifference(result.loss, gradients, weights, worst, routing.rerouted)
 
 
 def _norm_difference(norm: float, whole: float | None) -> float:
@@ -217,22 +221,22 @@ def _relative(
     return difference / scale if scale > 0 and math.isfinite(difference) else float("inf")
 
 
-def local_gradients(module: ModuleDataParallel) -> Tensors:
-    """Return this rank's reduced gradients by parameter name; a frozen module has none.
+def local_gradients(held: Parameters) -> Tensors:
+    """Return this rank's reduced gradients of parameters by name; a frozen module has none.
 
     Collective, as `local_weights`, over ranks that share states of an optimizer.
     """
-    whole = {name: whole_gradient(p) for name, p in named_parameters(module.module).items()}
+    whole = {name: whole_gradient(parameter) for name, parameter in held.items()}
     return {name: g.cpu().numpy() for name, g in whole.items() if g is not None}
 
 
-def local_weights(module: ModuleDataParallel) -> Tensors:
+def local_weights(held: Parameters) -> Tensors:
     """Return this rank's weights by parameter name, in the most bits that there are of each.
 
     One that is not its main weight, rounded, is not a number.
     """
     weights = {}
-    for name, parameter in named_parameters(module.module).items():
+    for name, parameter in held.items():
         weight = main_value(parameter)
         if not is_main_weight(parameter, weight):
             weight = torch.full_like(weight, math.nan)
@@ -244,7 +248,7 @@ def largest_difference(
     shards: Mapping[str, np.ndarray],
     whole: Mapping[str, np.ndarray],
     scales: Mapping[str, float],
-    module: ModuleDataParallel,
+    held: Parameters,
     rounding: float = 0.0,
 ) -> tuple[float, str]:
     """Return the largest relative difference of any entry of this rank's shards, and its parameter.
@@ -252,12 +256,11 @@ def largest_difference(
     The difference is infinite where only one side has a tensor or an entry is not finite; the name
     is empty where nothing differs.
     """
-    parameters = named_parameters(module.module)
-    if set(shards) != set(whole) & set(parameters):
-        return float("inf"), min(set(shards) ^ (set(whole) & set(parameters)))
+    if set(shards) != set(whole) & set(held):
+        return float("inf"), min(set(shards) ^ (set(whole) & set(held)))
     worst = 0.0, ""
     for name in shards:
-        expected = shard_of(parameters[name]).of(whole[name])
+        expected = shard_of(held[name]).of(whole[name])
         difference = _relative(shards[name], expected, scales[name], rounding)
         if difference > 0:
             worst = max(worst, (difference, name))

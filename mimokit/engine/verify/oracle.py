@@ -218,6 +218,7 @@ class OneProcess:
             for p in self.model.trained()
             if p.dtype != torch.float32
         }
+        self._stepped = [self._copies.get(p, p) for p in self.model.trained()]
         self._plan, self._runtime = plan, config.inner_runtime
         data = data_of(source, config)
         # One process puts no samples in a row, but reads what may say how long they are.
@@ -230,9 +231,13 @@ class OneProcess:
         self._optimizer = spec.cls(self._groups(networks), **spec.kwargs)
         self._scheduler = learning_rate_scheduler(self._optimizer, self._runtime)
         self._norm: float | None = None
+        self._weights = {
+            name: {path: self._copies.get(p, p) for path, p in module.named_parameters()}
+            for name, module in self.model.parts()
+        }
         self._start = {
             name: {path: weight.detach().clone() for path, weight in of_module.items()}
-            for name, of_module in self._weights().items()
+            for name, of_module in self._weights.items()
         }
 
     def accumulate(self, choices: ExpertChoices | None = None) -> float:
@@ -262,7 +267,7 @@ class OneProcess:
                 router.update_expert_bias()
         self.model.step += 1
         self.tokens = tokens or 1.0
-        for parameter in self._stepped():
+        for parameter in self._stepped:
             if parameter.grad is None:  # an encoder without inputs in any sample: weights decay
                 parameter.grad = torch.zeros_like(parameter)
             parameter.grad /= self.tokens * self._loss_scale
@@ -275,21 +280,18 @@ class OneProcess:
                 copy.grad = gradient if copy.grad is None else copy.grad + gradient
                 parameter.grad = None
 
-    def _stepped(self) -> list[torch.nn.Parameter]:
-        return [self._copies.get(p, p) for p in self.model.trained()]
-
     def norm(self) -> float:
         """Return the norm of all gradients."""
-        gradients = [p.grad for p in self._stepped() if p.grad is not None]
+        gradients = [p.grad for p in self._stepped if p.grad is not None]
         return float(torch.nn.utils.get_total_norm(gradients))
 
     def clip(self) -> float:
         """Clip the gradients; return the norm that is left."""
-        trained, most, norm = self._stepped(), self._runtime.clip_grad, self.norm()
+        most, norm = self._runtime.clip_grad, self.norm()
         if most <= 0:
             return norm
         self._norm = norm
-        torch.nn.utils.clip_grad_norm_(trained, most)
+        torch.nn.utils.clip_grad_norm_(self._stepped, most)
         return min(norm, most)
 
     def set_epsilon(self, epsilon: float) -> None:
@@ -319,19 +321,12 @@ class OneProcess:
                 if parameter.requires_grad:
                     yield name, path, parameter, self._copies.get(parameter, parameter)
 
-    def _weights(self) -> dict[str, dict[str, torch.nn.Parameter]]:
-        return {
-            name: {path: self._copies.get(p, p) for path, p in module.named_parameters()}
-            for name, module in self.model.parts()
-        }
-
     def record(self, loss: float, epsilon: float) -> OracleStep:
         """Return copies of gradients and weights after a step."""
-        stepped = self._weights()
         return OracleStep(
             loss=loss,
-            gradients={name: _gradients(of_module) for name, of_module in stepped.items()},
-            weights={name: _numbers(of_module) for name, of_module in stepped.items()},
+            gradients={name: _gradients(of) for name, of in self._weights.items()},
+            weights={name: _numbers(of) for name, of in self._weights.items()},
             norm=self._norm,
             epsilon=epsilon,
             reached=frozenset(self.model.reached),
@@ -342,7 +337,7 @@ class OneProcess:
                     path: float((p.detach() - self._start[name][path]).abs().max())
                     for path, p in of.items()
                 }
-                for name, of in stepped.items()
+                for name, of in self._weights.items()
             },
         )
 

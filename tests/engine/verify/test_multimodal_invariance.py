@@ -31,6 +31,7 @@ def test_check_catches_a_frozen_module_that_is_trained(cluster):
 
 def _gradients_of(plan, config):
     """Return the modules on this rank that have gradients; optimizer state must be of the same."""
+    from mimokit.engine.models.weights import named_parameters
     from mimokit.engine.verify.compare import local_gradients
 
     with state_of(plan, config) as state:
@@ -42,7 +43,11 @@ def _gradients_of(plan, config):
             for name, module in modules.items()
             if any(id(parameter) in stepped for parameter in module.parameters())
         )
-        found = sorted(name for name, module in modules.items() if local_gradients(module))
+        found = sorted(
+            name
+            for name, module in modules.items()
+            if local_gradients(named_parameters(module.module))
+        )
     assert found == with_state
     return found
 
