@@ -1,6 +1,8 @@
 """Arithmetic of a device that tests do not have."""
 
+import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +11,7 @@ import torch
 
 from mimokit.config import ConfigError
 from mimokit.engine import device
+from mimokit.engine.megatron.cpu import share_cores
 from mimokit.engine.verify import compare, oracle
 from mimokit.extras.strategies.fits import node
 from mimokit.extras.strategies.fits.job import FitError
@@ -25,6 +28,17 @@ def with_tf32() -> Iterator[None]:
     yield
     for switch, allowed in zip(SWITCHES, before, strict=True):
         switch.allow_tf32 = allowed
+
+
+@pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="Linux alone has this policy")
+def test_threads_that_a_rank_on_a_cpu_starts_interrupt_no_other() -> None:
+    def policies() -> tuple[int, int]:
+        share_cores()
+        with ThreadPoolExecutor(1) as started:
+            return os.sched_getscheduler(0), started.submit(os.sched_getscheduler, 0).result()
+
+    with ThreadPoolExecutor(1) as rank:  # threads of other tests stay as they are
+        assert rank.submit(policies).result() == (os.SCHED_BATCH, os.SCHED_BATCH)
 
 
 @pytest.mark.usefixtures("with_tf32")

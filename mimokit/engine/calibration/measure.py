@@ -15,7 +15,7 @@ from mimokit.engine.calibration.timing import (
 )
 from mimokit.engine.collectives import gather_json, gather_uneven
 from mimokit.engine.device import close_groups_since, group_timeout, open_groups, rank_device
-from mimokit.engine.megatron import CPU_ONLY
+from mimokit.engine.megatron.cpu import CPU_ONLY, share_cores
 from mimokit.prediction.calibration.measurements import (
     CollectiveKind,
     CollectiveTime,
@@ -32,8 +32,7 @@ def measure(emit: Emit, precision: str | None = None) -> RankMeasurements:
         precision: of products and attention; None: fp32 and bf16, that of training on this device
             first.
     """
-    if CPU_ONLY:
-        torch.set_num_threads(1)
+    share_cores()
 
     def next_part(name: str) -> None:
         dist.barrier()

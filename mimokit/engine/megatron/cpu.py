@@ -1,9 +1,10 @@
-"""What Megatron-Core needs in a process without CUDA. With CUDA nothing here changes anything."""
+"""What Megatron-Core and gloo need in a process without CUDA. With CUDA nothing here has effect."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -28,6 +29,18 @@ class _IdleStream:
 
     def synchronize(self) -> None:
         """Nothing to wait for."""
+
+
+def share_cores() -> None:
+    """Let this rank take turns with the others of its machine; for threads that it starts later.
+
+    More threads would compete for cores. A thread of gloo that receives asks for the lock of one
+    that sends until it has it, so it must not interrupt that one: threads of this policy do not.
+    """
+    if CPU_ONLY:
+        torch.set_num_threads(1)
+        with contextlib.suppress(AttributeError, OSError):  # not on Linux, or not allowed
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def answer_for_cuda() -> None:

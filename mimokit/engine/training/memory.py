@@ -30,11 +30,7 @@ from mimokit.units import bytes_text, parts_text
 
 SHARE_OF_WALKS = 1e-3
 """Most of the process's CPU time that walks over all pages may take."""
-_STATM = "/proc/self/statm"
-_CLEAR_REFS = "/proc/self/clear_refs"
-_RESET_PEAK = b"5"
-"""See proc(5)."""
-_STATM_BYTES = 256
+_STATM, _CLEAR_REFS = Path("/proc/self/statm"), Path("/proc/self/clear_refs")
 
 
 @dataclass(frozen=True)
@@ -83,7 +79,11 @@ class ProcessMemory:
 
     def start(self) -> None:
         """Begin a step."""
-        self._can_reset = _write(_CLEAR_REFS, _RESET_PEAK)
+        try:
+            with _CLEAR_REFS.open("wb", buffering=0) as file:
+                self._can_reset = bool(file.write(b"5"))  # see proc(5)
+        except OSError:
+            self._can_reset = False
         self._began = self._resident()
 
     def read(self) -> MemoryUse:
@@ -103,30 +103,14 @@ class ProcessMemory:
         self._next_walk = ended + (ended - begun) / SHARE_OF_WALKS
 
     def _resident(self) -> int:
-        content = _read(_STATM)
-        if content is None:  # not Linux
+        try:
+            with _STATM.open("rb", buffering=0) as file:
+                return int(file.read(256).split()[1]) * _PAGE
+        except OSError:  # not Linux
             return int(self._process.memory_info().rss)
-        return int(content.split()[1]) * _PAGE
 
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-
-
-def _read(path: str) -> bytes | None:
-    try:
-        with Path(path).open("rb", buffering=0) as file:
-            return file.read(_STATM_BYTES)
-    except OSError:
-        return None
-
-
-def _write(path: str, content: bytes) -> bool:
-    try:
-        with Path(path).open("wb", buffering=0) as file:
-            file.write(content)
-    except OSError:
-        return False
-    return True
 
 
 def memory_meter() -> MemoryMeter:

@@ -21,6 +21,7 @@ from mimokit.engine.data.batch import Batch
 from mimokit.engine.data.iterators import drawn_places, iterate_batches, order_of
 from mimokit.engine.data.sources import DataSource, TrainingData, data_of
 from mimokit.engine.device import close_groups_since, open_groups, rank_device
+from mimokit.engine.megatron.cpu import share_cores
 from mimokit.engine.models.frame_parallel import patch_encoders
 from mimokit.engine.parallel.loss import one_over
 from mimokit.engine.parallel.update import MainGradUpdate, update_of_run
@@ -108,9 +109,7 @@ def prepare(
     Args:
         begun: steps that were done before; see `go_on`.
     """
-    # More threads would compete for cores with the other ranks of this machine.
-    if rank_device().type == "cpu":
-        torch.set_num_threads(1)
+    share_cores()
     model = build_model(plan, config, code.completed(config.runtime))
     model = replace(model, step_numbers=itertools.count(begun))
     kind: Callable[..., MainGradUpdate] = MainGradUpdate

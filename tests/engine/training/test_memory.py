@@ -1,6 +1,7 @@
 """Memory of a process without a GPU."""
 
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
@@ -46,8 +47,8 @@ def test_private_memory_is_what_a_walk_over_all_pages_finds(
 def test_where_the_kernel_does_not_reset_the_peak_the_ends_of_a_step_count(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(memory, "_CLEAR_REFS", "/proc/self/absent")
-    monkeypatch.setattr(memory, "_STATM", "/proc/self/absent")
+    monkeypatch.setattr(memory, "_CLEAR_REFS", Path("/proc/self/absent"))
+    monkeypatch.setattr(memory, "_STATM", Path("/proc/self/absent"))
     large = bytearray(b"1") * SIZE
     meter = ProcessMemory()
     meter.start()
