@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import product
+from itertools import chain, product
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,7 +114,12 @@ class Schedule:
 
     def ordered(self, worker: int) -> tuple[Step, ...]:
         """Return the steps of an entry of `graph.workers`, in order, without messages."""
-        return _steps(self)[worker]
+        return self.orders[worker]
+
+    @property
+    def orders(self) -> tuple[tuple[Step, ...], ...]:
+        """The same of every entry."""
+        return _steps(self)
 
     def actions(self, worker: int) -> tuple[Action, ...]:
         """Return all actions of an entry of `graph.workers`, in order."""
@@ -126,12 +132,9 @@ class Schedule:
     @cached_property
     def split(self) -> frozenset[int]:
         """The stages that compute gradients of weights apart from those of inputs."""
-        return frozenset(
-            stage
-            for worker in range(len(self.graph.workers))
-            for kind, stage, _ in self.ordered(worker)
-            if kind == StepKind.WEIGHT_GRADIENT and stage is not None
-        )
+        kinds = set(map(itemgetter(0, 1), chain.from_iterable(self.orders)))
+        apart = (stage for kind, stage in kinds if kind == StepKind.WEIGHT_GRADIENT)
+        return frozenset(stage for stage in apart if stage is not None)
 
     @property
     def work(self) -> Work:

@@ -97,12 +97,8 @@ class _Builder:
         self.waits: list[tuple[Indices, Indices]] = []
 
     def add_computations(self) -> None:
-        for worker in range(len(self.schedule.graph.workers)):
-            steps = (
-                (stage, m, _NUMBERS[kind])
-                for kind, stage, m in self.schedule.ordered(worker)
-                if kind in _NUMBERS
-            )
+        for ordered in self.schedule.orders:
+            steps = ((stage, m, _NUMBERS[kind]) for kind, stage, m in ordered if kind in _NUMBERS)
             table = np.fromiter(chain.from_iterable(steps), np.int64).reshape(-1, 3)
             numbers = self._add(table[:, 0], table[:, 1], table[:, 2])
             self.computation[table[:, 2], table[:, 0], table[:, 1]] = numbers
