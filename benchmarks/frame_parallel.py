@@ -21,6 +21,7 @@ import torch
 from torch.utils.data import Dataset
 
 import mimokit
+from benchmarks.frame_cost import fit_cost
 from benchmarks.table import show
 from mimokit.cluster import EngineCluster
 from mimokit.config import ExperimentConfig
@@ -28,7 +29,7 @@ from mimokit.config.runtime import FRAME_PARALLEL
 from mimokit.engine.data.digits import END_TOKEN, READ_TOKEN, DigitCollate, DigitSample, load_scans
 from mimokit.engine.data.iterators import place_of
 from mimokit.engine.data.sources import TrainingData
-from mimokit.planning.frames import FrameCost, FrameSettings, fit_cost, plan_frames
+from mimokit.planning.frames import FrameCost, FrameSettings, plan_frames
 from mimokit.planning.frames.routing import TOLERANCE
 from tests.layouts import IMAGE_TOKEN, digits_config
 

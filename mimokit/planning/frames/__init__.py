@@ -11,7 +11,6 @@ from mimokit.lazy import lazy_names
 if TYPE_CHECKING:
     from mimokit.planning.frames.cost import PATCHES as PATCHES
     from mimokit.planning.frames.cost import FrameCost as FrameCost
-    from mimokit.planning.frames.cost import fit_cost as fit_cost
     from mimokit.planning.frames.forecast import PLANNERS as PLANNERS
     from mimokit.planning.frames.forecast import FrameForecast as FrameForecast
     from mimokit.planning.frames.forecast import FrameLinks as FrameLinks

@@ -71,7 +71,6 @@ if TYPE_CHECKING:
     from mimokit.planning.schedule.orders import (
         one_forward_one_backward as one_forward_one_backward,
     )
-    from mimokit.planning.schedule.orders import shared_ranks as shared_ranks
     from mimokit.planning.schedule.orders import zero_bubble as zero_bubble
     from mimokit.planning.schedule.schedule import Schedule as Schedule
     from mimokit.planning.schedule.simulation import makespan as makespan

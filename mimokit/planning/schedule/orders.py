@@ -139,10 +139,6 @@ class SharedOrder:
         return ordered
 
 
-shared_ranks = SharedOrder()
-"""Load, slice, encoders, language model with its loss and backward, encoders back."""
-
-
 def _with_feeding(graph: StageGraph, step: Step, encoders: Sequence[int]) -> Iterator[Step]:
     kind, stage, microbatch = step
     fed = any(e.index in graph.bridged for e in graph.incoming[stage]) if stage is not None else 0

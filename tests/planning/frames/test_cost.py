@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from mimokit.planning.frames import FrameCost, fit_cost
+from benchmarks.frame_cost import fit_cost
+from mimokit.planning.frames import FrameCost
 
 
 def test_a_cost_is_found_from_measured_calls() -> None:

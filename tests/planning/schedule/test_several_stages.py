@@ -20,7 +20,6 @@ from mimokit.planning.schedule import (
     one_forward_one_backward,
     plan_schedule,
     shared_graph,
-    shared_ranks,
     simulate,
     stage_graph,
 )
@@ -52,7 +51,7 @@ def test_shared_ranks_do_what_a_loop_does(encoders, count: int, chooser) -> None
     frozen = chooser.draw(st.sets(st.sampled_from([*encoders, LANGUAGE])))
     topology = {**dict.fromkeys(encoders, (LANGUAGE,)), LANGUAGE: ()}
     graph = shared_graph(topology, [*encoders, LANGUAGE])
-    schedule = plan_schedule(graph, count, shared_ranks, frozen=frozen, loading=())
+    schedule = plan_schedule(graph, count, SharedOrder(), frozen=frozen, loading=())
     found = [
         (a.kind, None if a.stage is None else graph.stages[a.stage].module, a.microbatch)
         for a in schedule.actions(0)
