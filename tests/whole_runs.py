@@ -440,11 +440,7 @@ def apart_in_chunks(replicas: int = 1) -> ExperimentConfig:
 
 
 def _encoders_on_separate_ranks() -> Iterator[WholeRun]:
-    apart = apart_multimodal_config
-    deep = {"clip": (1, 1, 1), "dino": (1, 2, 1), LANGUAGE: (1, 2, 1)}
-    make = partial(apart, deep, 4, frozen=["dino"])
-    yield WholeRun("a frozen module on separate ranks", "dino", make)
-    make = partial(apart, {LANGUAGE: (1, 4, 1)}, 4)
+    make = partial(apart_multimodal_config, {LANGUAGE: (1, 4, 1)}, 4)
     yield WholeRun("a language model alone", "four stages", make)
 
 
@@ -456,12 +452,6 @@ def _decoders() -> Iterator[WholeRun]:
     alone = dict.fromkeys(("images", LANGUAGE, "writer"), (1, 1, 1))
     sizes = {**alone, LANGUAGE: (1, 2, 1), "other": (1, 2, 1)}
     yield WholeRun("a decoder", "next to another", partial(decoded_config, sizes, 4))
-    stages = partial(decoded_config, {**alone, LANGUAGE: (1, 2, 1)}, 2)
-    yield WholeRun(
-        "a decoder behind a model of which nothing is trained",
-        "two stages",
-        partial(_frozen, stages, **{"images": True, LANGUAGE: True}),
-    )
 
 
 def _reconstructed(

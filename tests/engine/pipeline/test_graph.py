@@ -1,10 +1,8 @@
-"""Several encoders on ranks of their own, in stages, frozen, absent: one process computes it."""
+"""What is planned for encoders on ranks of their own that are frozen or absent."""
 
 import mimokit
-from tests.invariance import assert_computes_the_same
 from tests.layouts_apart import apart_multimodal_config
 from tests.layouts_multimodal import LANGUAGE, PRESENCE
-from tests.whole_runs import whole_runs
 
 
 def test_messages_of_modalities_that_are_absent_are_not_planned():
@@ -14,14 +12,12 @@ def test_messages_of_modalities_that_are_absent_are_not_planned():
     assert absent == {("audio", m) for m in range(config.data.num_microbatches) if m % 2}
 
 
-@whole_runs("a frozen module on separate ranks")
-def test_a_frozen_module(cluster, run):
-    config = run.make()
-    plan = mimokit.plan(config)
+def test_a_frozen_module_gets_no_gradients():
+    sizes = {"clip": (1, 1, 1), "dino": (1, 2, 1), LANGUAGE: (1, 2, 1)}
+    plan = mimokit.plan(apart_multimodal_config(sizes, 4, frozen=["dino"]))
     actions = [
         action.kind for rank in plan.modules["dino"].ranks for action in plan.pipeline.actions(rank)
     ]
     assert "backward" not in actions
     bridge = next(b for b in plan.disjoint_bridges if b.source == "dino")
     assert bridge.backward.bytes_between == 0
-    assert_computes_the_same(cluster, config)

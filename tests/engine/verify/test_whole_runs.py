@@ -9,8 +9,7 @@ from tests.whole_runs import WHOLE_RUNS
 MORE_IS_ASSERTED = {
     "replicas", "overlapped reduction", "a whole LLaVA", "a whole Qwen-VL", "a whole MiMo",
     "modules that start from weights", "an adapter next to frozen modules",
-    "a decoder behind a model of which nothing is trained", "a frozen part of an encoder",
-    "a frozen module on separate ranks",
+    "a frozen part of an encoder",
 }  # fmt: skip
 """What runs of tests of their own prove."""
 RUNS = {
