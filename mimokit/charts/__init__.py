@@ -32,6 +32,9 @@ else:
     _load, __dir__, __all__ = lazy_names(__name__, __file__)
 
     def __getattr__(name: str) -> object:
+        renderer = import_module("mimokit.charts._renderer")
+        if name in __all__:
+            renderer.import_jsonschema()
         chart = _load(name)
-        import_module("mimokit.charts._renderer").enable()
+        renderer.enable()
         return chart

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import sys
 from collections.abc import Mapping
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 from mimokit.charts import _palette
@@ -36,6 +38,18 @@ _ON_PAPER = (
 """Within a page of HTML, no SVG is the root."""
 _AS_ELEMENTS = {"embedOptions": {"renderer": "svg"}}
 """Elements of the page have its colours, also after its theme has changed; a canvas has not."""
+
+
+def import_jsonschema() -> None:
+    """Import what altair and nbformat do; 38 grammars for addresses, 1.0 s, wait for the first."""
+    name = "rfc3987_syntax"
+    if name in sys.modules or importlib.util.find_spec(name) is None:
+        return
+    late: Any = ModuleType(name)
+    late.is_valid_syntax = lambda *given: importlib.import_module(name).is_valid_syntax(*given)
+    sys.modules[name] = late
+    importlib.import_module("jsonschema")
+    del sys.modules[name]
 
 
 def version_5(spec: dict[str, Any]) -> dict[str, Any]:

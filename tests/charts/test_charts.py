@@ -1,6 +1,8 @@
 """Every chart is a valid spec and a picture, on plans and tables of several sizes."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -183,6 +185,17 @@ def test_a_renderer_that_the_user_chose_is_kept() -> None:
     with alt.renderers.enable("json"):
         _renderer.enable()
         assert alt.renderers.active == "json"
+
+
+def test_grammars_of_addresses_are_built_for_the_first_that_is_checked():
+    checks = (
+        "from mimokit import charts; charts.loss; import jsonschema, sys; "
+        "built, addresses = 'lark' in sys.modules, jsonschema.FormatChecker(); "
+        "print(built, *(addresses.conforms(text, 'iri') for text in ('u:\u00e4', ' ')))"
+    )
+    command = [sys.executable, "-c", checks]
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert found.split() == ["False", "True", "False"]
 
 
 def _values(spec: dict[str, Any], panel: int | None = None) -> list[dict[str, Any]]:

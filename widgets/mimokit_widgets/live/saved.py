@@ -66,12 +66,10 @@ def _svg(samples: Sequence[Sample], title: str, state: Mapping[str, Any]) -> str
     steps = samples_to_steps(samples)
     if steps.empty:
         return None
-    # Altair takes a second to import, so it is imported only after the run has ended.
-    import altair as alt
-
+    # Altair takes half a second to import, so it is imported only after the run has ended.
     from mimokit import charts
     from mimokit.charts import _renderer
 
-    words = alt.TitleParams(title, subtitle=state["sentence"])
+    words = {"text": title, "subtitle": state["sentence"]}
     chart = charts.loss(steps, samples_to_evaluations(samples)).properties(title=words)
     return _renderer.bundle_of(chart).get(PICTURE)
