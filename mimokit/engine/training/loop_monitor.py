@@ -4,19 +4,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
 from mimokit.config import MimoParallelismConfig, RuntimeConfig
-from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import HyperCommGrid
 from mimokit.engine.parallel.loss import one_over
 from mimokit.engine.part_times import now, seconds_at, set_mark
 from mimokit.engine.pipeline.executor import MicrobatchLoss
 from mimokit.engine.pipeline.model import RankModel
 from mimokit.engine.steps import Step, watch_loop
+from mimokit.engine.training import optimizer_step
 from mimokit.engine.training.monitor import NO_STEP, PerformanceMonitor, Watched
-from mimokit.engine.training.optimizer_step import counts_on_rank, further_columns, further_losses
 from mimokit.engine.training.phase_times import PHASE_COLUMNS
 from mimokit.samples import StepSample
 from mimokit.step_kinds import StepKind
@@ -85,11 +83,11 @@ class LoopMonitor(PerformanceMonitor):
         self, model: RankModel, losses: Sequence[MicrobatchLoss], num_microbatches: int
     ) -> None:
         """Count what a schedule computed."""
-        counts = counts_on_rank(model, losses)
+        counts = optimizer_step.counts_on_rank(model, losses)
         before = self._counts or [0.0] * len(counts)
         self._counts = [a + b for a, b in zip(before, counts, strict=True)]
         self._names = tuple(model.plan.modules)
-        self._further = tuple(further_columns(model.plan).values())
+        self._further = tuple(optimizer_step.further_columns(model.plan).values())
         self._samples += model.plan.batch.samples_per_microbatch * num_microbatches
 
     def end_step(self, iteration: int, **given: Any) -> StepSample:
@@ -106,12 +104,10 @@ class LoopMonitor(PerformanceMonitor):
         if not self._counts:
             return {}
         self.observe(Step(StepKind.REPORT))
-        total = torch.tensor(self._counts, dtype=torch.float64, device=rank_device())
-        dist.all_reduce(total)
-        loss, tokens, *rest = total.tolist()
+        loss, tokens, *rest = optimizer_step.sum_numbers(*self._counts)
         further, of_modules = rest[: 2 * len(self._further)], rest[2 * len(self._further) :]
         return {
-            **further_losses(self._further, further),
+            **optimizer_step.further_losses(self._further, further),
             "loss": loss * one_over(tokens),
             "samples": self._samples,
             "language_tokens": self._samples * self._seq_length,

@@ -79,11 +79,9 @@ class ProcessMemory:
 
     def start(self) -> None:
         """Begin a step."""
-        try:
-            with _CLEAR_REFS.open("wb", buffering=0) as file:
-                self._can_reset = bool(file.write(b"5"))  # see proc(5)
-        except OSError:
-            self._can_reset = False
+        self._can_reset = False
+        with contextlib.suppress(OSError), _CLEAR_REFS.open("wb", buffering=0) as file:
+            self._can_reset = bool(file.write(b"5"))  # see proc(5)
         self._began = self._resident()
 
     def read(self) -> MemoryUse:

@@ -187,15 +187,12 @@ def _reduce(
     model, arrivals = state.model, state.arrivals
     names = list(model.plan.modules)
     of_experts = state.expert_loads.to_sum()
-    values = [
+    stops, loss, tokens, *rest = sum_numbers(
         float(stop),
         *counts_on_rank(model, losses),
         *of_experts,
         *(() if arrivals is None else arrivals.to_sum()),
-    ]
-    total = torch.tensor(values, dtype=torch.float64, device=rank_device())
-    dist.all_reduce(total)
-    stops, loss, tokens, *rest = total.tolist()
+    )
     columns = further_columns(model.plan).values()
     further, rest = rest[: 2 * len(columns)], rest[2 * len(columns) :]
     modules, rest = rest[: len(names)], rest[len(names) :]
@@ -212,6 +209,16 @@ def _reduce(
         expert_loads=state.expert_loads.of_step(of_experts, module_tokens),
         stop=stops > 0,
     )
+
+
+def sum_numbers(*values: float) -> list[float]:
+    """Return the sums over all ranks. Collective; gloo would send number by number in a ring."""
+    own = torch.tensor(values, dtype=torch.float64, device=rank_device())
+    pieces = [] if dist.get_rank() else [own.clone() for _ in range(dist.get_world_size())]
+    dist.gather(own, pieces or None)
+    total = torch.stack(pieces).sum(0) if pieces else own
+    dist.broadcast(total, 0)
+    return total.tolist()
 
 
 def counts_on_rank(model: RankModel, losses: Sequence[MicrobatchLoss]) -> list[float]:

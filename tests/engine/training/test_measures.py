@@ -201,6 +201,18 @@ def _counted_on_rank(plan, config) -> tuple[dict[str, int], float, float]:
     return loss.module_tokens, ahead.get_total_flops(), both.get_total_flops()
 
 
+def _summed_on_rank():
+    import torch.distributed as dist
+
+    from mimokit.engine.training.optimizer_step import sum_numbers
+
+    return sum_numbers(1.0, dist.get_rank(), 0.1 * (dist.get_rank() == 1))
+
+
+def test_numbers_of_all_ranks_are_summed_on_each(cluster):
+    assert cluster.run(_summed_on_rank, world_size=3) == [[3.0, 3.0, 0.1]] * 3
+
+
 @pytest.mark.parametrize(
     ("tensor", "fields"),
     [(1, {}), (2, {"num_query_groups": 2, "gated_linear_unit": True, "add_bias_linear": False})],
