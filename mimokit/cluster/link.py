@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,9 @@ from mimokit.cluster.sockets import name_sockets
 from mimokit.cluster.worker.sender import DATA_KEY
 from mimokit.cluster.worker.session import STACK_MESSAGE
 from mimokit.cluster.worker.stack import Place
+
+if find_spec("ipyparallel") is None:  # imported later, while a local server begins
+    raise ModuleNotFoundError(name="ipyparallel")
 
 LOOK_SECONDS = 0.5
 """How often a call that waits looks whether waiting has become useless."""

@@ -15,7 +15,7 @@ from mimokit.planning.layout import checked_config, plan_checked
 from mimokit.progress import shown
 from mimokit.units import counted
 from mimokit.workload.files import SUFFIXES, read_mix
-from mimokit.workload.mix import MOST_ROWS, TEXT, SampleMix, empty, from_rows, refused
+from mimokit.workload.mix import EMPTY, MOST_ROWS, TEXT, SampleMix, from_rows, refused
 from mimokit.workload.presets import mix_names
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def _rows(reader: _Stated | _Collated, samples: int, seed: int) -> Iterator[Row]
         raise refused(reader.name, "it has no length; give it __len__ and __getitem__")
     size = len(reader.dataset)
     if not size:
-        raise empty(reader.name)
+        raise refused(reader.name, EMPTY)
     drawn = range(size)
     if samples < size:
         chosen = np.random.default_rng(seed).choice(size, samples, replace=False)

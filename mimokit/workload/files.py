@@ -14,12 +14,12 @@ import numpy as np
 
 from mimokit.progress import Bar, shown
 from mimokit.workload.mix import (
+    EMPTY,
     MOST_ROWS,
     TEXT,
     SampleMix,
     check_names,
     check_values,
-    empty,
     is_column,
     refused,
 )
@@ -117,7 +117,7 @@ class Reservoir:
     def mix(self) -> SampleMix:
         """Return the mix of what was taken, its rows in the order of the stream."""
         if not self.rows:
-            raise empty(self.source)
+            raise refused(self.source, EMPTY)
         order = np.argsort(self._keys[:, 1])
         columns = {name: column[order] for name, column in self.columns.items()}
         return SampleMix(columns, self.rows, self.sums, self.most, self.source, self.left_out)

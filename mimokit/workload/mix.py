@@ -26,6 +26,7 @@ MOST_ROWS = 10_000
 """Rows that a mix keeps by default."""
 TAIL = 0.95
 """The quantile behind which the tail of a column begins."""
+EMPTY = "it has 0 samples; give it at least one"
 
 Columns = Mapping[str, np.ndarray]
 
@@ -118,7 +119,7 @@ def mix_of(columns: Mapping[str, Any], source: str = "mix") -> SampleMix:
         told = ", ".join(f"{name} {length}" for name, length in lengths.items())
         raise refused(source, f"its columns have several lengths ({told}); give each sample a row")
     if not lengths[TEXT]:
-        raise empty(source)
+        raise refused(source, EMPTY)
     for name, column in taken.items():
         check_values(column, name, source)
     sums = {name: float(column.sum()) for name, column in taken.items()}
@@ -179,14 +180,9 @@ def refused(source: str, why: str, field: str = "workload") -> ConfigError:
     return ConfigError([Problem("data", field, source, f"Workload {shown(source)}: {why}.")])
 
 
-def empty(source: str) -> ConfigError:
-    """Return the error that there are no samples."""
-    return refused(source, "it has 0 samples; give it at least one")
-
-
 def from_rows(rows: Sequence[Mapping[str, float]], source: str) -> SampleMix:
     """Return the mix of samples that are mappings; what a sample leaves out is 0."""
     if not rows:
-        raise empty(source)
+        raise refused(source, EMPTY)
     names = dict.fromkeys(name for row in rows for name in row)
     return mix_of({name: [row.get(name, 0) for row in rows] for name in names}, source)
