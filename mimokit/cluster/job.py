@@ -306,5 +306,5 @@ def own_folder(name: str) -> Path:
     facts = folder.lstat()
     private = stat.S_ISDIR(facts.st_mode) and not stat.S_IMODE(facts.st_mode) & 0o077
     if not folder.name.startswith(PREFIX) or facts.st_uid != os.geteuid() or not private:
-        raise ClusterError(f"others can enter {folder}, or it is no folder of a job")
+        raise ClusterError(f"others can enter {folder}, or it is not the folder of a job")
     return folder

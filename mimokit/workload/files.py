@@ -89,7 +89,7 @@ class Reservoir:
     _keys: np.ndarray = field(default_factory=lambda: np.zeros((0, 2)))
 
     def start(self, names: Sequence[str]) -> None:
-        """Refuse columns that are no mix, and note those that count nothing."""
+        """Refuse columns that make no mix; note those that are not counts."""
         check_names(names, self.source)
         self.left_out = tuple(name for name in names if not is_column(name))
 
