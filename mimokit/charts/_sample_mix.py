@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import altair as alt
-import numpy as np
 
 from mimokit.charts import _palette
 from mimokit.charts._axes import inline, titled
 from mimokit.units import counted
-from mimokit.workload.mix import TAIL, SampleMix
-
-BINS = 24
-TAILS = ("most samples", "largest 5 %")
+from mimokit.workload.histogram import TAILS, histogram
+from mimokit.workload.mix import SampleMix
 
 
 def sample_histograms(mix: SampleMix) -> alt.ConcatChart:
@@ -45,20 +41,3 @@ def _bars(name: str, rows: list[dict[str, Any]]) -> alt.Chart:
         .properties(width=180, height=110)
     )
     return chart
-
-
-def histogram(column: np.ndarray, most: float | None = None) -> Iterator[dict[str, Any]]:
-    """Yield the bars of a column, up to its largest value or another one."""
-    edges = edges_of(column, float(column.max()) if most is None else most)
-    counts, _ = np.histogram(column, edges)
-    begin = np.quantile(column, TAIL)
-    for count, left, right in zip(counts, edges, edges[1:], strict=False):
-        bar = {"from": float(left), "to": float(right), "share": float(count) / len(column)}
-        yield {**bar, "tail": TAILS[int(left + right > 2 * begin)]}
-
-
-def edges_of(column: np.ndarray, most: float) -> np.ndarray:
-    """Return where bars begin and end: around whole numbers where there are few."""
-    if most < BINS and not np.any(column % 1):
-        return np.arange(most + 2) - 0.5
-    return np.linspace(0, max(most, 1e-9), BINS + 1)

@@ -27,13 +27,18 @@ from mimokit.prediction.over_samples import (
     predict_samples,
 )
 from mimokit.prediction.over_samples import passes as passes_module
-from mimokit.prediction.over_samples.loads import BatchLoads, drawn_batches
+from mimokit.prediction.over_samples.loads import (
+    BatchLoads,
+    Replicas,
+    drawn_batches,
+    drawn_rows,
+)
 from mimokit.prediction.over_samples.passes import passes_of, work_of
-from mimokit.prediction.over_samples.predict import replicas_of
+from mimokit.prediction.over_samples.predict import batches_of, replicas_of
 from mimokit.prediction.over_samples.timeline import batch_timeline
 from mimokit.prediction.pipeline import timed_pipeline
 from mimokit.prediction.prediction import costs_of, predict_task
-from mimokit.prediction.sample_loads import loads_of
+from mimokit.prediction.sample_loads import SampleLoads, loads_of
 from mimokit.prediction.task import PredictionTask, task_of
 from mimokit.workload import SampleMix, mix_of
 
@@ -211,6 +216,36 @@ def test_dealing_is_close_to_the_order_of_runs() -> None:
         work = SampleWork.of(loads.items["images"][chosen], 8)
         run = work.per_replica(order_samples([work])).max()
         assert run - 1e-9 <= dealt[0, microbatch].max() <= 1.05 * run + 1
+
+
+@pytest.mark.parametrize(("count", "together"), [(8, 8), (600, 200), (1_024, 256)])
+def test_the_largest_goes_to_the_least_loaded_of_a_group(count: int, together: int) -> None:
+    """The groups, beyond 256 replicas: a sample for each of 16,384 would look at all of them."""
+    works = np.random.default_rng(1).lognormal(size=5_000)
+    nothing = np.zeros(len(works))
+    loads = SampleLoads({"images": works}, nothing, nothing > 0)
+    replicas = Replicas({"images": count}, 1, micro_batches=1, samples=3 * count)
+    dealt = drawn_batches(loads, replicas, Policy(order="balanced"), 2, 5).items["images"]
+    for batch, rows in enumerate(drawn_rows(len(works), replicas, 2, 5)[:, 0]):
+        groups = works[rows].reshape(-1, 3 * together)
+        expected = np.concatenate([_one_by_one(group, together) for group in groups])
+        assert dealt[batch, 0] == pytest.approx(expected)
+
+
+def _one_by_one(works: np.ndarray, replicas: int) -> np.ndarray:
+    sums, counts = np.zeros(replicas), np.zeros(replicas)
+    for work in sorted(works, reverse=True):
+        to = min((r for r in range(replicas) if counts[r] < 3), key=lambda r: sums[r])
+        sums[to], counts[to] = sums[to] + work, counts[to] + 1
+    return sums
+
+
+def test_large_global_batches_are_drawn_less_often() -> None:
+    asked = task("llava_7b_colocated", TAIL, seq_length=LONG)
+    replicas = replicas_of(asked)
+    assert len(predict_samples(asked).policies[0].seconds) == batches_of(replicas) == 64
+    assert batches_of(replace(replicas, micro_batches=8, samples=1_024)) == 64
+    assert batches_of(replace(replicas, micro_batches=8, samples=16_384)) == 4
 
 
 def test_a_batch_is_the_schedule_with_its_own_times() -> None:

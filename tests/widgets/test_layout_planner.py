@@ -219,7 +219,7 @@ def test_frames_of_sixteen_thousand_ranks_need_no_matrix_of_them() -> None:
 def test_importing_the_widgets_needs_no_torch_and_no_altair() -> None:
     script = (
         "import sys; from mimokit_widgets import LayoutPlanner, RankMap, BatchSplit, TrafficMap;"
-        "LayoutPlanner(); heavy = ['torch', 'megatron', 'altair', 'pandas'];"
+        "LayoutPlanner()._in_html(); heavy = ['torch', 'megatron', 'altair', 'pandas'];"
         "print([n for n in heavy if n in sys.modules]); from mimokit_widgets import LiveMonitor;"
         "heavy = ['torch', 'altair', 'ipyparallel', 'matplotlib', 'scipy'];"
         "print([n for n in heavy if n in sys.modules])"

@@ -16,6 +16,8 @@ from mimokit.prediction.sample_loads import SampleLoads
 from mimokit.units import counted
 
 Floats = NDArray[np.float64]
+DEALT_TOGETHER = 256
+"""Replicas among which a sample looks for the least loaded, at most."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,11 @@ class Replicas:
     micro_batches: int
     samples: int
     shares: frozenset[str] = frozenset()
+
+    @property
+    def of_step(self) -> int:
+        """Samples of a global batch."""
+        return self.micro_batches * self.samples
 
     @property
     def groups(self) -> int:
@@ -109,9 +116,7 @@ def drawn_batches(
 def drawn_rows(samples: int, replicas: Replicas, batches: int, seed: int) -> NDArray[np.int64]:
     """Return rows of a mix that are drawn: [batches, micro-batches, samples of a micro-batch]."""
     generator = np.random.default_rng(seed)
-    drawn = generator.integers(
-        0, samples, size=(batches, replicas.micro_batches * replicas.samples)
-    )
+    drawn = generator.integers(0, samples, size=(batches, replicas.of_step))
     return drawn.reshape(batches, replicas.micro_batches, replicas.samples)
 
 
@@ -157,18 +162,26 @@ def _balanced(
 
 
 def _dealing(key: Floats, replicas: int) -> NDArray[np.int64]:
-    """Return the order of samples in which replicas have about the same sum of a key."""
+    """Return the order of samples in which replicas have about the same sum of a key.
+
+    Many replicas deal in groups: each sample looks for the least loaded of its group alone.
+    """
     *outer, samples = key.shape
-    flat, room = key.reshape(-1, samples), samples // replicas
+    together = max(n for n in range(1, DEALT_TOGETHER + 1) if replicas % n == 0)
+    groups, room = replicas // together, samples // replicas
+    flat = key.reshape(-1, samples // groups)
     largest = np.argsort(-flat, axis=1, kind="stable")
-    sums, counts = np.zeros((len(flat), replicas)), np.zeros((len(flat), replicas), dtype=np.int64)
     order, every = np.empty_like(largest), np.arange(len(flat))
-    for sample in largest.T:
+    order[:, ::room] = largest[:, :together]  # the first of each replica, whose sums are all 0
+    sums = np.take_along_axis(flat, largest[:, :together], axis=1)
+    counts = np.ones(sums.shape, dtype=np.int64)
+    for sample in largest.T[together:]:
         to = np.where(counts < room, sums, np.inf).argmin(axis=1)
         order[every, to * room + counts[every, to]] = sample
         counts[every, to] += 1
         sums[every, to] += flat[every, sample]
-    return order.reshape(*outer, samples)
+    begins = np.arange(groups)[:, None] * flat.shape[1]
+    return (order.reshape(-1, groups, flat.shape[1]) + begins).reshape(*outer, samples)
 
 
 def _packed_to(

@@ -39,6 +39,9 @@ from mimokit.prediction.workload import Workload, branches_of
 from mimokit.workload.mix import SampleMix
 
 BATCHES = 64
+MOST_SAMPLES = 2**19
+"""Drawn in all, from which on there are fewer batches: large batches differ less."""
+FEWEST_BATCHES = 4
 
 
 def predict_over_samples(
@@ -48,7 +51,7 @@ def predict_over_samples(
     hardware: HardwareSource | None = None,
     *,
     policies: Sequence[Policy] | None = None,
-    batches: int = BATCHES,
+    batches: int | None = None,
     seed: int = 0,
     gpu: HardwareSource | None = None,
     software: str | Software | None = None,
@@ -62,7 +65,8 @@ def predict_over_samples(
     Args:
         policies: what is done with the samples before ranks compute them. None: `POLICIES`, and
             without text-only samples, where there are some.
-        batches: drawn for each policy, the same for all layouts of equal global batches.
+        batches: drawn for each policy, the same for all layouts of equal global batches. None:
+            `BATCHES`, fewer of more than 8,192 samples each.
 
     Raises:
         ConfigError: as `predict`; there is no mix, or it does not fit the model.
@@ -83,7 +87,7 @@ def predict_over_samples(
 def predict_samples(
     task: PredictionTask,
     policies: Sequence[Policy] | None = None,
-    batches: int = BATCHES,
+    batches: int | None = None,
     seed: int = 0,
 ) -> SamplesPrediction:
     """Predict the steps of a task; see `predict_over_samples`."""
@@ -92,6 +96,7 @@ def predict_samples(
     task = replace(task, system=replace(task.system, hardware=hardware))
     loads, replicas = loads_of(mix, task.model, task.workload), replicas_of(task)
     check_divisible(replicas)
+    batches = batches or batches_of(replicas)
     predicted = predict_task(task)
     costs = costs_of(task.model, task.layout, task.workload, task.system)
     padded = language_seconds(task, None, None)
@@ -114,9 +119,13 @@ def predict_samples(
             policies, seconds[::2], seconds[1::2], works[1::2], memory, strict=True
         )
     ]
-    samples = replicas.samples * replicas.micro_batches
     return SamplesPrediction(
-        task.layout, predicted.seconds, samples, mix.source, tuple(answers), predicted.capacity
+        task.layout,
+        predicted.seconds,
+        replicas.of_step,
+        mix.source,
+        tuple(answers),
+        predicted.capacity,
     )
 
 
@@ -132,6 +141,11 @@ def policy_of_config(config: ExperimentConfig) -> Policy:
         FRAME_PARALLEL in config.runtime.patch_type,
         "row" if config.data.pack_sequences_in_batch else "padded",
     )
+
+
+def batches_of(replicas: Replicas) -> int:
+    """Return how many global batches are drawn where nothing else is asked for."""
+    return max(min(BATCHES, MOST_SAMPLES // replicas.of_step), FEWEST_BATCHES)
 
 
 def replicas_of(task: PredictionTask) -> Replicas:

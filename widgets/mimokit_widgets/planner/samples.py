@@ -14,6 +14,7 @@ from mimokit.config import ConfigError, ExperimentConfig, PredictionConfig
 from mimokit.planning.report import PlannedLayout
 from mimokit.units import counted, seconds_text
 from mimokit.workload import SampleMix, mix_names, mix_of, read_mix
+from mimokit.workload.histogram import TAILS, edges_of, histogram
 from mimokit_widgets.planner.background_search import SearchState, without_workload
 from mimokit_widgets.planner.verdicts import asked_of
 
@@ -139,8 +140,6 @@ def deciding(mix: SampleMix) -> list[str]:
 
 
 def _column(name: str, whole: SampleMix, mix: SampleMix) -> dict[str, Any]:
-    from mimokit.charts._sample_mix import TAILS, histogram
-
     bars = list(histogram(mix.columns[name], float(whole.columns[name].max())))
     return {
         "name": name,
@@ -213,16 +212,16 @@ def _steps(
 
 def _batch_of(task: PredictionTask, bar: tuple[str, int], mix: SampleMix) -> int:
     """Return the drawn batch with most samples of a bar."""
-    from mimokit.charts._sample_mix import edges_of
     from mimokit.prediction.over_samples.loads import drawn_rows
-    from mimokit.prediction.over_samples.predict import BATCHES, replicas_of
+    from mimokit.prediction.over_samples.predict import batches_of, replicas_of
 
     column = mix.columns[bar[0]]
     edges = edges_of(column, float(column.max()))
     place = min(bar[1], len(edges) - 2)
     inside = (column >= edges[place]) & (column <= edges[place + 1])
-    rows = drawn_rows(len(mix), replicas_of(task), BATCHES, 0)
-    return int(inside[rows].reshape(BATCHES, -1).sum(axis=1).argmax())
+    replicas = replicas_of(task)
+    rows = drawn_rows(len(mix), replicas, batches_of(replicas), 0)
+    return int(inside[rows].sum(axis=(1, 2)).argmax())
 
 
 def _found(search: SearchState, mix: SampleMix, *, dragging: bool) -> str:
