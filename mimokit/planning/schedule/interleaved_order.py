@@ -29,7 +29,7 @@ def interleaved(graph: StageGraph, worker: int, num_microbatches: int) -> Sequen
     return _orders(graph, num_microbatches)[worker]
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)  # a search simulates the same pipeline in layouts of other sizes
 def _orders(graph: StageGraph, num_microbatches: int) -> tuple[tuple[Step, ...], ...]:
     run = _Run(graph, num_microbatches)
     run.to_the_end()
