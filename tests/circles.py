@@ -4,6 +4,7 @@ Rooms that compute without engines are in the suite. Of the rooms with engines i
 (`tests/test_claims.py`), what runs without the shared engines, and the tests that are named here.
 """
 
+import functools
 from pathlib import Path
 
 import pytest
@@ -175,13 +176,19 @@ def _named(test: str, names: tuple[str, ...]) -> int:
     return max(
         (
             len(name)
-            for name in names
+            for name in _of_file(test.partition("::")[0], names)
             if test == name
             or test.startswith((f"{name}[", f"{name}::"))
             or (name.endswith("/") and test.startswith(name))
         ),
         default=0,
     )
+
+
+@functools.cache
+def _of_file(file: str, names: tuple[str, ...]) -> list[str]:
+    """Return the names of a file, of its tests and of folders that it is in."""
+    return [name for name in names if name.startswith(file) or file.startswith(name)]
 
 
 class SuitePlugin:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
-from tests.circles import SuitePlugin
+from tests.circles import ROOT, SuitePlugin
 from tests.processes import nothing_left_behind
 from tests.resumed import plugin_of
 from tests.scheduling import GroupScheduling, order
@@ -31,6 +32,9 @@ gc.disable()  # while the tests are imported: nothing of that is garbage
 
 settings.register_profile("any machine", deadline=None)  # a busy one takes ten times as long
 settings.load_profile("any machine")
+# Whose constants are drawn: it would resolve the paths of all modules of Python and of the tests.
+PRODUCT = tuple(f"{ROOT / folder}/" for folder in ("mimokit", "widgets", "benchmarks"))
+providers.is_local_module_file = lambda file: file.startswith(PRODUCT)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Error, Page
 
-from benchmarks.monitor_lag import lags
 from tests.browser import chromium
 from tests.browser.network import NetworkGuard, leaves_the_machine
 from tests.browser.notebook_page import DARK, OpenNotebook
+from tests.rows import rows
 
 PLANTED = """
 <p>A page that asks for much.</p>
@@ -42,17 +42,15 @@ def test_a_request_that_leaves_the_machine_is_noted_and_refused(
     network.requests.clear()  # or the fixture fails this very test
 
 
-@pytest.mark.parametrize(
-    ("address", "leaves"),
-    [
-        ("https://example.org/a", True),
-        ("wss://example.org", True),
-        ("http://127.0.0.1:8888/lab", False),
-        ("ws://localhost:8888/api", False),
-        ("http://127.0.0.1.example.org/", True),
-        ("data:image/png;base64,AA==", False),
-        ("blob:http://127.0.0.1/1", False),
-    ],
+@rows(
+    "address, leaves",
+    ("https://example.org/a", True),
+    ("wss://example.org", True),
+    ("http://127.0.0.1:8888/lab", False),
+    ("ws://localhost:8888/api", False),
+    ("http://127.0.0.1.example.org/", True),
+    ("data:image/png;base64,AA==", False),
+    ("blob:http://127.0.0.1/1", False),
 )
 def test_what_leaves_the_machine(address: str, leaves: bool) -> None:
     assert leaves_the_machine(address) is leaves
@@ -82,6 +80,8 @@ def test_a_cell_that_raises_fails_the_test(open_notebook: OpenNotebook) -> None:
 
 
 def test_lag_runs_to_the_first_picture_that_holds_a_sample() -> None:
+    from benchmarks.monitor_lag import lags
+
     pictures = [(2, 10.5), (3, 11.25)]
     assert lags([10.0, 10.25, 11.0, 11.5], pictures) == [0.5, 0.25, 0.25]  # the last was lost
     assert lags([10.0], []) == []

@@ -1,6 +1,7 @@
 """Broken configs as rows of a table, and all that is refused of each."""
 
 import copy
+import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ from tests.layouts_multimodal import multimodal_config
 from tests.rows import table
 
 LANGUAGE = "language_module"
-TABLES = table(Path(__file__).with_name("refusals.yaml"))
+GROUPS = (
+    "layouts", "fields", "parts", "values", "networks", "modules", "worlds", "predictions"
+)  # fmt: skip
 SENTENCES = Path(__file__).with_name("sentences.json")
 """What `refusals` returned when it was last written."""
 SHORT = {"networks.": "model.module_architectures.", "sizes.": "model.module_parallelisms."}
@@ -47,13 +50,35 @@ BASES: dict[str, Callable[[], dict[str, Any]]] = {
 """Configs to change; a row without a `base` changes the small one."""
 
 
-def _of_values() -> Iterator[tuple[str, dict[str, Any]]]:
-    for module, field, path, value in TABLES["values"]:
+@functools.cache
+def rows_of(group: str) -> dict[str, dict[str, Any]]:
+    """Return the rows of a group, by their names."""
+    written = _tables()[group]
+    made = {
+        "values": _of_values,
+        "networks": _of_networks,
+        "modules": _of_modules,
+        "worlds": _of_worlds,
+        "predictions": _of_predictions,
+    }
+    return dict(made[group](written)) if group in made else written
+
+
+@functools.cache
+def _tables() -> dict[str, Any]:
+    return table(Path(__file__).with_name("refusals.yaml"))
+
+
+Rows = Iterator[tuple[str, dict[str, Any]]]
+
+
+def _of_values(written: list[Any]) -> Rows:
+    for module, field, path, value in written:
         yield f"{path} {value!r}", {"put": {path: value}, "at": [module, field, value], "said": []}
 
 
-def _of_networks() -> Iterator[tuple[str, dict[str, Any]]]:
-    for module, rows in TABLES["networks"].items():
+def _of_networks(written: dict[str, Any]) -> Rows:
+    for module, rows in written.items():
         for said, fields in rows.items():
             changes = {f"networks.{module}.{name}": value for name, value in fields.items()}
             if "num_moe_experts" in fields:
@@ -61,25 +86,20 @@ def _of_networks() -> Iterator[tuple[str, dict[str, Any]]]:
             yield f"{module}: {said}", {"put": changes, "at": [module], "said": said}
 
 
-def _of_modules() -> Iterator[tuple[str, dict[str, Any]]]:
-    for base, rows in TABLES["modules"].items():
+def _of_modules(written: dict[str, Any]) -> Rows:
+    for base, rows in written.items():
         for said, row in rows.items():
             yield f"{base}: {said}", {"said": said, **row, "base": base}
 
 
-ROWS: dict[str, dict[str, dict[str, Any]]] = {
-    **{group: TABLES[group] for group in ("layouts", "fields", "parts")},
-    "values": dict(_of_values()),
-    "networks": dict(_of_networks()),
-    "modules": dict(_of_modules()),
-    "worlds": {
-        repr(number): {"world": number, "at": ["world", "world_size"], "said": []}
-        for number in TABLES["worlds"]
-    },
-    "predictions": {
-        said: {"put": {"prediction": section}} for said, section in TABLES["predictions"].items()
-    },
-}
+def _of_worlds(written: list[Any]) -> Rows:
+    for number in written:
+        yield repr(number), {"world": number, "at": ["world", "world_size"], "said": []}
+
+
+def _of_predictions(written: dict[str, Any]) -> Rows:
+    for said, section in written.items():
+        yield said, {"put": {"prediction": section}}
 
 
 def changed(content: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
@@ -121,10 +141,11 @@ def answer(row: dict[str, Any]) -> list[list[Any]]:
     return sorted(found, key=str)
 
 
+def cases() -> dict[str, dict[str, Any]]:
+    """Return all rows, by their groups and names."""
+    return {f"{group} | {name}": row for group in GROUPS for name, row in rows_of(group).items()}
+
+
 def refusals() -> dict[str, list[list[Any]]]:
     """Return the answer to every row."""
-    return {
-        f"{group} | {name}": answer(row)
-        for group, rows in ROWS.items()
-        for name, row in rows.items()
-    }
+    return {name: answer(row) for name, row in cases().items()}

@@ -9,14 +9,14 @@ import pytest
 import mimokit
 from mimokit.config import ConfigError, Problem
 from tests.config.refusals import (
+    GROUPS,
     LANGUAGE,
-    ROWS,
     SENTENCES,
-    TABLES,
     changed,
     content_of,
     refusals,
     refused,
+    rows_of,
 )
 from tests.config.sections import load, only, problems, put, sections
 from tests.rows import each
@@ -54,9 +54,9 @@ def is_one_sentence(problem: Problem) -> None:
     assert problem.sentence.endswith((".", "?"))
 
 
-@pytest.mark.parametrize("group", [group for group in ROWS if group != "modules"])
+@pytest.mark.parametrize("group", [group for group in GROUPS if group != "modules"])
 def test_is_refused_in_a_sentence(group: str, subtests: pytest.Subtests) -> None:
-    each(subtests, {name: (name, row) for name, row in ROWS[group].items()}, check)
+    each(subtests, {name: (name, row) for name, row in rows_of(group).items()}, check)
 
 
 def check_words(row: dict[str, Any]) -> None:
@@ -66,7 +66,7 @@ def check_words(row: dict[str, Any]) -> None:
 
 
 def test_modules_that_do_not_fit_are_refused_in_sentences(subtests: pytest.Subtests) -> None:
-    each(subtests, {name: (row,) for name, row in ROWS["modules"].items()}, check_words)
+    each(subtests, {name: (row,) for name, row in rows_of("modules").items()}, check_words)
 
 
 def test_every_sentence_and_fix_is_as_it_was() -> None:
@@ -75,7 +75,7 @@ def test_every_sentence_and_fix_is_as_it_was() -> None:
 
 
 def test_a_row_that_expects_something_else_fails() -> None:
-    name, right = "begin it at rank 4", TABLES["layouts"]["begin it at rank 4"]
+    name, right = "begin it at rank 4", rows_of("layouts")["begin it at rank 4"]
     check(name, right)
     for wrong in (
         {"said": "begin it at rank 5"},

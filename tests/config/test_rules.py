@@ -17,11 +17,10 @@ from mimokit.config.rules.combinations import REFUSED, Refused
 from mimokit.config.rules.module_rules import RULES, SizeRule
 from mimokit.config.rules.pair_rules import PAIR_RULES, PairRule
 from mimokit.config.rules.rule import ConfigRule, Subject
-from tests.config.refusals import ROWS, SENTENCES, answer
+from tests.config.refusals import SENTENCES, answer, cases
+from tests.rows import each
 
 Row: TypeAlias = "ConfigRule | SizeRule | PairRule | Refused | roles.Owners"
-CASES = {f"{group} | {name}": row for group, rows in ROWS.items() for name, row in rows.items()}
-KEPT = json.loads(SENTENCES.read_text())
 OF_OTHERS = {
     # A micro-batch of a config has as many samples as its replicas, and ranks that modules share
     # are compared with the world.
@@ -35,8 +34,8 @@ def rules_in(value: object) -> Iterator[ConfigRule]:
     if isinstance(value, ConfigRule):
         yield value
     inside = value.values() if isinstance(value, Mapping) else value
-    for each in inside if isinstance(value, tuple | Mapping) else ():
-        yield from rules_in(each)
+    for one in inside if isinstance(value, tuple | Mapping) else ():
+        yield from rules_in(one)
 
 
 def all_rows() -> Iterator[tuple[str, Row]]:
@@ -97,28 +96,34 @@ def cases_of_rows() -> dict[int, str]:
         for rule in (*RULES, *PAIR_RULES):
             stack.callback(object.__setattr__, rule, "problem", rule.problem)
             object.__setattr__(rule, "problem", noting_problem(rule))
-        for case in CASES:
-            for sentence, _ in answer(CASES[case]):
+        broken = cases()
+        for case in broken:
+            for sentence, _ in answer(broken[case]):
                 for owners in roles.OWNERS:
                     if f"; only {owners.name} has it" in sentence:
                         note(owners)
     return found
 
 
-def what_comes_of(case: str) -> object:
+def what_comes_of(broken: dict[str, Any]) -> object:
     try:
-        return answer(CASES[case])
+        return answer(broken)
     except (ValueError, LookupError) as error:  # of a plan that nothing has refused
         return error
 
 
-@pytest.mark.parametrize("key", BROKEN, ids=[ALL[key][0] for key in BROKEN])
-def test_a_rule_that_is_missing_is_noticed(key: int) -> None:
-    name, row = ALL[key]
-    case = cases_of_rows().get(key)
-    assert case is not None, f"no config of the table breaks {name}: add one"
-    with without(row):
-        assert what_comes_of(case) != KEPT[case]
+def test_a_rule_that_is_missing_is_noticed(subtests: pytest.Subtests) -> None:
+    kept, broken = json.loads(SENTENCES.read_text()), cases()
+
+    def check(name: str, row: Row) -> None:
+        case = cases_of_rows().get(id(row))
+        assert case is not None, f"no config of the table breaks {name}: add one"
+        with without(row):
+            assert what_comes_of(broken[case]) != kept[case]
+
+    each(
+        subtests, {f"{number}: {ALL[key][0]}": ALL[key] for number, key in enumerate(BROKEN)}, check
+    )
 
 
 def test_nothing_else_breaks_what_others_read() -> None:
