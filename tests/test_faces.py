@@ -11,6 +11,7 @@ from typing import Literal
 import pytest
 
 from mimokit.lazy import lazy_names
+from tests.rows import rows
 
 LITERAL: type = type(Literal[0])
 FACES = (
@@ -33,7 +34,7 @@ def hidden_names(face: ModuleType) -> set[str]:
     return set(face.__all__) & {module.name for module in pkgutil.iter_modules(face.__path__)}
 
 
-@pytest.mark.parametrize("face", FACES)
+@rows("face", *FACES)
 def test_no_submodule_hides_a_public_name(face: str) -> None:
     assert not hidden_names(importlib.import_module(face))
 
@@ -56,7 +57,7 @@ def test_a_submodule_that_hides_a_public_name_is_found(
     assert hidden_names(importlib.import_module("planted")) == {"verify"}
 
 
-@pytest.mark.parametrize("face", FACES)
+@rows("face", *FACES)
 def test_every_public_name_is_its_object_after_all_submodules_are_imported(face: str) -> None:
     """Submodules of submodules set no attribute of the face."""
     package = importlib.import_module(face)
@@ -69,7 +70,7 @@ def test_every_public_name_is_its_object_after_all_submodules_are_imported(face:
             assert value is getattr(importlib.import_module(value.__module__), public)
 
 
-@pytest.mark.parametrize("face", FACES)
+@rows("face", *FACES)
 def test_a_face_lists_its_names_and_rejects_others(face: str) -> None:
     module = importlib.import_module(face)
     assert set(module.__all__) <= set(dir(module))
@@ -77,7 +78,7 @@ def test_a_face_lists_its_names_and_rejects_others(face: str) -> None:
         module.no_such_name  # noqa: B018
 
 
-@pytest.mark.parametrize("face", FACES)
+@rows("face", *FACES)
 def test_a_face_imports_each_name_as_itself(face: str) -> None:
     """Only `import name as name` is public for type checkers."""
     file = importlib.import_module(face).__file__

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from tests.rows import rows
 
 ROOT = Path(__file__).parents[1]
 SAYS_NOTHING = {"one", "found"}
@@ -41,7 +41,7 @@ def nameless(source: str) -> Iterator[tuple[int, str]]:
 ROOMS = sorted(path.name for path in (ROOT / "mimokit").iterdir() if path.name[0] not in "_.")
 
 
-@pytest.mark.parametrize("room", [name for name in ROOMS if name not in ROOMS_THAT_STILL_HAVE_THEM])
+@rows("room", *[name for name in ROOMS if name not in ROOMS_THAT_STILL_HAVE_THEM])
 def test_locals_say_what_they_are(room: str) -> None:
     place = ROOT / "mimokit" / room
     files = [place] if place.is_file() else sorted(place.rglob("*.py"))

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import ipyparallel
 import pydantic
-import pytest
 import torch
 import torch._C._distributed_c10d as c10d
 import torch.distributed as dist
 import traitlets
+
+from tests.rows import rows
 
 ROOT = Path(__file__).parents[1]
 WORLD = dist.distributed_c10d._world
@@ -25,29 +26,27 @@ def _has(owner: object, name: str) -> bool:
     )
 
 
-@pytest.mark.parametrize(
-    ("library", "owner", "name", "used_in"),
-    [
-        ("torch", dist.ProcessGroup, "_get_backend", "mimokit/engine/device.py"),
-        ("torch", c10d.Backend.Options, "_timeout", "mimokit/engine/device.py"),
-        ("torch", WORLD, "pg_map", "mimokit/engine/device.py"),
-        ("torch", WORLD, "group_count", MEMBERSHIP),
-        ("torch", c10d, "TCPStore", MEMBERSHIP),
-        ("torch", dist.distributed_c10d, "_abort_process_group",
-         "mimokit/cluster/worker/connections.py"),
-        ("torch", torch.Tensor, "_version", "mimokit/engine/stepper/tensor_copies.py"),
-        ("ipyparallel", ipyparallel.Client, "_mux_stream", STREAMS),
-        ("ipyparallel", ipyparallel.Client, "_control_stream", STREAMS),
-        ("ipyparallel", ipyparallel.Client, "_query_stream", STREAMS),
-        ("ipyparallel", ipyparallel.Client, "_send", STREAMS),
-        ("ipyparallel", ipyparallel.Client, "_engines", STREAMS),
-        ("traitlets", traitlets.HasTraits(), "_trait_values",
-         "widgets/mimokit_widgets/_widget.py"),
-        ("traitlets", traitlets.HasTraits, "_notify_trait",
-         "widgets/mimokit_widgets/_widget.py"),
-        ("pydantic", pydantic.BaseModel.__init__, "__pydantic_base_init__",
-         "mimokit/config/base.py"),
-    ],
+@rows(
+    "library, owner, name, used_in",
+    ("torch", dist.ProcessGroup, "_get_backend", "mimokit/engine/device.py"),
+    ("torch", c10d.Backend.Options, "_timeout", "mimokit/engine/device.py"),
+    ("torch", WORLD, "pg_map", "mimokit/engine/device.py"),
+    ("torch", WORLD, "group_count", MEMBERSHIP),
+    ("torch", c10d, "TCPStore", MEMBERSHIP),
+    ("torch", dist.distributed_c10d, "_abort_process_group",
+     "mimokit/cluster/worker/connections.py"),
+    ("torch", torch.Tensor, "_version", "mimokit/engine/stepper/tensor_copies.py"),
+    ("ipyparallel", ipyparallel.Client, "_mux_stream", STREAMS),
+    ("ipyparallel", ipyparallel.Client, "_control_stream", STREAMS),
+    ("ipyparallel", ipyparallel.Client, "_query_stream", STREAMS),
+    ("ipyparallel", ipyparallel.Client, "_send", STREAMS),
+    ("ipyparallel", ipyparallel.Client, "_engines", STREAMS),
+    ("traitlets", traitlets.HasTraits(), "_trait_values",
+     "widgets/mimokit_widgets/_widget.py"),
+    ("traitlets", traitlets.HasTraits, "_notify_trait",
+     "widgets/mimokit_widgets/_widget.py"),
+    ("pydantic", pydantic.BaseModel.__init__, "__pydantic_base_init__",
+     "mimokit/config/base.py"),
 )  # fmt: skip
 def test_a_private_name_is_still_there(library: str, owner: object, name: str, used_in: str):
     assert name in (ROOT / used_in).read_text(), f"{used_in} no longer uses {name}; drop this row."

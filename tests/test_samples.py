@@ -47,6 +47,7 @@ from mimokit.samples import (
 )
 from mimokit.step_kinds import MODULE_PHASES, RANK_PHASES, Phase
 from tests.charts.fakes import samples
+from tests.rows import rows
 from tests.test_step_kinds import lists_of_names
 
 ROOT = Path(__file__).parent.parent
@@ -169,7 +170,7 @@ def test_a_loss_that_is_not_a_number_stays_one() -> None:
     assert per_iteration(samples_to_steps(steps))["loss"].isna().all()
 
 
-@pytest.mark.parametrize("seed", range(20))
+@rows("seed", *range(20))
 def test_the_row_of_the_file_and_that_of_the_table_are_the_same(seed: int) -> None:
     steps = _random_steps(seed)
     table = per_iteration(samples_to_steps(steps))

@@ -10,6 +10,7 @@ import pytest
 
 from tests.claims.bad_input import REFUSED
 from tests.claims.sentences import NO_CLAIM, PROVED, known_by, sentences
+from tests.rows import rows
 
 ROOT = Path(__file__).parents[1]
 PAGES = "README.md", "docs/limits.md"
@@ -28,7 +29,7 @@ def test_no_beginning_is_left_of_a_sentence_that_went() -> None:
 NAMED = sorted({name for each in (PROVED, REFUSED) for names in each.values() for name in names})
 
 
-@pytest.mark.parametrize("name", NAMED)
+@rows("name", *NAMED)
 def test_what_proves_a_sentence_is_there(name: str) -> None:
     file, _, test = name.partition("::")
     assert f"\ndef {test}(" in (ROOT / file).read_text(encoding="utf-8")

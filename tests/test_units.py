@@ -18,6 +18,7 @@ from mimokit.units import (
     seconds_text,
     shown,
 )
+from tests.rows import rows
 
 COLUMNS = ("name", "why")
 ROWS = [("a <b>", "[red]x"), ("c & d", "y")]
@@ -79,16 +80,14 @@ def test_a_value_of_any_size_is_shown_in_a_few_characters() -> None:
     assert len(shown("a" * 1000)) == 60
 
 
-@pytest.mark.parametrize(
-    ("text", "bits"),
-    [
-        ("200 Mbit/s", 2e8),
-        ("25 MB/s", 2e8),
-        ("1Gbps", 1e9),
-        ("0.5 Tbit/s", 5e11),
-        ("9.6 kbit/s", 9600),
-        ("7 bit/s", 7),
-    ],
+@rows(
+    "text, bits",
+    ("200 Mbit/s", 2e8),
+    ("25 MB/s", 2e8),
+    ("1Gbps", 1e9),
+    ("0.5 Tbit/s", 5e11),
+    ("9.6 kbit/s", 9600),
+    ("7 bit/s", 7),
 )
 def test_bandwidths_are_read_and_written(text: str, bits: float) -> None:
     assert bits_per_second(text) == pytest.approx(bits)
@@ -101,7 +100,7 @@ def test_durations_are_read() -> None:
     )
 
 
-@pytest.mark.parametrize("text", ["", "1", "ms", "1 Mbit", "1..2 s", "nan s", "1e999 s"])
+@rows("text", "", "1", "ms", "1 Mbit", "1..2 s", "nan s", "1e999 s")
 def test_what_is_no_bandwidth_and_no_duration_is_rejected(text: str) -> None:
     for read in (bits_per_second, seconds_of):
         with pytest.raises(ValueError, match=r"; write "):

@@ -11,6 +11,7 @@ from mimokit.analysis.bootstrap import block_length, difference, estimate_run, e
 from mimokit.analysis.comparison import lower_is_better
 from tests import seams
 from tests.analysis.planted_runs import Planted, write_run
+from tests.rows import rows
 
 TRIALS = 300
 DRAWN = 100
@@ -34,9 +35,7 @@ def coverage(count: int, correlation: float) -> float:
     return hits / TRIALS
 
 
-@pytest.mark.parametrize(
-    ("count", "correlation"), [(20, 0.0), (50, 0.0), (300, 0.0), (50, 0.5), (300, 0.5), (300, 0.8)]
-)
+@rows("count, correlation", (20, 0.0), (50, 0.0), (300, 0.0), (50, 0.5), (300, 0.5), (300, 0.8))
 def test_intervals_of_one_run_cover_the_median(count: int, correlation: float) -> None:
     # With 300 trials, 95 % are measured as 92.5 to 97.5 % in 19 of 20 cases.
     assert 0.91 <= coverage(count, correlation) <= 0.99

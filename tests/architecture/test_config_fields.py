@@ -18,6 +18,7 @@ from mimokit.architecture.from_config import language_of_config, net_of_config
 from mimokit.config import ConfigError, ModuleArchitecture
 from mimokit.config.layer_architecture import LayerArchitecture, RopeScaling
 from mimokit.config.meaning import MEANINGS, NetworkMeanings
+from tests.rows import rows
 
 # Fields of descriptions that have another name in a config, or follow from several.
 ASIDE = {
@@ -30,7 +31,7 @@ ASIDE = {
 SIZE = st.integers(1, 64)
 
 
-@pytest.mark.parametrize("record", ASIDE)
+@rows("record", *ASIDE)
 def test_a_description_has_the_names_of_its_config(record: Any) -> None:
     known = {each.name for each in MEANINGS} | set(ModuleArchitecture.model_fields)
     assert {field.name for field in fields(record)} - known == ASIDE[record] - known

@@ -11,6 +11,7 @@ from mimokit.architecture.huggingface.language import language_fields
 from mimokit.config import RopeScaling
 from mimokit.config.errors import ConfigError
 from mimokit.config.layer_architecture import windowed_layers
+from tests.rows import rows
 
 LLAMA = {"model_type": "llama", "rms_norm_eps": 1e-5, "max_position_embeddings": 131072}
 LLAMA3 = {
@@ -77,16 +78,14 @@ SLIDING = {"use_sliding_window": True, "sliding_window": 64}
 MIXED = ["sliding_attention", "full_attention", "sliding_attention", "full_attention"]
 
 
-@pytest.mark.parametrize(
-    ("config", "window", "windowed"),
-    [
-        ({"model_type": "mistral", "sliding_window": 4096}, 4096, {1, 2, 3, 4}),
-        ({"model_type": "mistral", "sliding_window": None}, 0, set()),
-        ({"model_type": "qwen2", **SLIDING, "use_sliding_window": False}, 0, set()),
-        ({"model_type": "qwen2", **SLIDING}, 0, set()),
-        ({"model_type": "qwen2", **SLIDING, "max_window_layers": 3}, 64, {4}),
-        ({"model_type": "qwen3", **SLIDING, "layer_types": MIXED}, 64, {1, 3}),
-    ],
+@rows(
+    "config, window, windowed",
+    ({"model_type": "mistral", "sliding_window": 4096}, 4096, {1, 2, 3, 4}),
+    ({"model_type": "mistral", "sliding_window": None}, 0, set()),
+    ({"model_type": "qwen2", **SLIDING, "use_sliding_window": False}, 0, set()),
+    ({"model_type": "qwen2", **SLIDING}, 0, set()),
+    ({"model_type": "qwen2", **SLIDING, "max_window_layers": 3}, 64, {4}),
+    ({"model_type": "qwen3", **SLIDING, "layer_types": MIXED}, 64, {1, 3}),
 )
 def test_windows_are_those_of_its_layers(
     config: dict[str, Any], window: int, windowed: set[int]

@@ -32,6 +32,7 @@ from mimokit.prediction.workload import branches_of
 from tests.layouts import digits_config
 from tests.layouts_apart import decoded_config
 from tests.layouts_multimodal import LANGUAGE, multimodal_config
+from tests.rows import rows
 
 if TYPE_CHECKING:
     from mimokit.cluster import EngineCluster
@@ -262,7 +263,7 @@ WRONG_ROWS = {
 }
 
 
-@pytest.mark.parametrize(("row", "why"), WRONG_ROWS.values(), ids=WRONG_ROWS)
+@rows("row, why", *WRONG_ROWS.values())
 def test_a_parameter_that_differs_from_its_row_is_refused(row: TensorCut | None, why: str) -> None:
     import torch
 

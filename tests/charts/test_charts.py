@@ -20,6 +20,7 @@ from tests.charts.pictures import faults
 from tests.charts.plans import weight_plan
 from tests.charts.readable import Color, contrast
 from tests.experiment.culprit.reports import CULPRIT
+from tests.rows import rows
 
 STEPS = samples_to_steps(samples())
 EVALUATIONS = samples_to_evaluations(samples())
@@ -51,7 +52,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@rows("name", *MAKERS)
 def test_is_a_valid_spec_and_a_picture(name: str) -> None:
     bundle = _renderer.bundle_of(MAKERS[name]())  # to_dict validates against the schema
     assert faults(bundle["image/svg+xml"]) == []

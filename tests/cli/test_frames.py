@@ -8,6 +8,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from mimokit.cli.main import app
+from tests.rows import rows
 
 LINE = {"--frame-time": "2 ms", "--bandwidth": "25 GB/s", "--latency": "20 us"}
 
@@ -41,18 +42,16 @@ def test_even_frames_and_slow_links_are_not_worth_it() -> None:
     assert "Frame parallel is not worth it" in call("8 / 4", bandwidth="1 Mbit/s").stdout
 
 
-@pytest.mark.parametrize(
-    ("counts", "changed", "sentence"),
-    [
-        ("8 / -1", {}, "'-1' is not a number of frames; write 64 1 / 2"),
-        ("eight", {}, "'eight' is not a number of frames"),
-        ("9999999", {}, "9,999,999 are more than 1,000,000"),
-        ("99999999", {}, "99999999 is more than 1,000,000"),
-        ("", {}, "no sample is given; write 64 1 / 2"),
-        ("1 / 2", {"frame_time": "2"}, "it has no unit; write 30 ms"),
-        ("1 / 2", {"frame_time": "0 ms"}, "frame's cost is 0"),
-        ("1 / 2", {"bandwidth": "fast"}, "--bandwidth is 'fast'"),
-    ],
+@rows(
+    "counts, changed, sentence",
+    ("8 / -1", {}, "'-1' is not a number of frames; write 64 1 / 2"),
+    ("eight", {}, "'eight' is not a number of frames"),
+    ("9999999", {}, "9,999,999 are more than 1,000,000"),
+    ("99999999", {}, "99999999 is more than 1,000,000"),
+    ("", {}, "no sample is given; write 64 1 / 2"),
+    ("1 / 2", {"frame_time": "2"}, "it has no unit; write 30 ms"),
+    ("1 / 2", {"frame_time": "0 ms"}, "frame's cost is 0"),
+    ("1 / 2", {"bandwidth": "fast"}, "--bandwidth is 'fast'"),
 )
 def test_what_is_rejected(counts: str, changed: dict[str, str], sentence: str) -> None:
     done = call(counts, **changed)

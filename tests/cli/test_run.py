@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import mimokit.cluster
 from mimokit.cli.main import app
 from tests import seams
+from tests.rows import rows
 
 if TYPE_CHECKING:
     from mimokit.cluster import EngineCluster
@@ -199,12 +200,10 @@ def test_what_cannot_be_saved_is_rejected_before_engines_start(tmp_path: Path) -
     assert "is one directory, and there are 2 experiments" in said
 
 
-@pytest.mark.parametrize(
+@rows(
     "command",
-    [
-        ["check", "--tp", "1"], ["config"], ["import"], ["memory"], ["plan"], ["predict"], ["run"],
-        ["search", "--gpus", "8"], ["verify"], ["weights"],
-    ],
+    ["check", "--tp", "1"], ["config"], ["import"], ["memory"], ["plan"], ["predict"], ["run"],
+    ["search", "--gpus", "8"], ["verify"], ["weights"],
 )  # fmt: skip
 def test_a_name_that_no_file_can_have_is_refused(command: list[str]) -> None:
     done = CliRunner().invoke(app, [command[0], "x" * 300, *command[1:]])

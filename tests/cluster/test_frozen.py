@@ -32,6 +32,7 @@ from mimokit.cluster.worker.task import Failure, RankOutcome
 from tests.cluster.functions import all_reduce_forever, process_id, train_until_stopped
 from tests.cluster.test_failures import PATIENCE, wait_until_told, works
 from tests.cluster.test_streaming import wait_for_samples
+from tests.rows import rows
 from tests.symptoms import acted_on_after
 
 PATIENT, IMPATIENT = 600.0, 1.0
@@ -183,17 +184,15 @@ def test_a_rank_without_a_core_is_not_accused() -> None:
     assert not standstill.does_nothing(before, replace(before, clock=6.0, delay_seconds=4.9))
 
 
-@pytest.mark.parametrize(
-    ("file", "line", "waits"),
-    [
-        ("/lib/torch/distributed/distributed_c10d.py", "work.wait()", True),
-        ("/home/me/mimokit/engine/pipeline/messages.py", "request.wait()", True),
-        ("/home/me/loop.py", "loss = total.item()", True),
-        ("/home/me/loop.py", "lock.acquire()", False),
-        ("/usr/lib/python3.11/threading.py", "waiter.acquire()", False),
-        ("/home/me/loop.py", "os.fsync(file.fileno())", True),
-        ("/home/me/loop.py", "time.sleep(3600)", False),
-    ],
+@rows(
+    "file, line, waits",
+    ("/lib/torch/distributed/distributed_c10d.py", "work.wait()", True),
+    ("/home/me/mimokit/engine/pipeline/messages.py", "request.wait()", True),
+    ("/home/me/loop.py", "loss = total.item()", True),
+    ("/home/me/loop.py", "lock.acquire()", False),
+    ("/usr/lib/python3.11/threading.py", "waiter.acquire()", False),
+    ("/home/me/loop.py", "os.fsync(file.fileno())", True),
+    ("/home/me/loop.py", "time.sleep(3600)", False),
 )
 def test_a_wait_for_other_ranks_is_told_from_other_waits(file: str, line: str, waits: bool) -> None:
     assert waits_for_ranks(file, line) == waits

@@ -16,6 +16,7 @@ from mimokit.cluster.worker import handshake, interference
 from mimokit.cluster.worker.handshake import ForeignRankError, shake_hands
 from mimokit.cluster.worker.interference import Connection, connections, strangers
 from mimokit.cluster.worker.task import explain
+from tests.rows import rows
 
 KEY = b"of this world"
 OWN, OTHER = os.geteuid(), 54321
@@ -67,16 +68,13 @@ def row(here: str, there: str, user: int, state: str = "01") -> Connection:
     return Connection(f"0100007F:{here}", f"0100007F:{there}", state, user)
 
 
-@pytest.mark.parametrize(
-    ("rows", "named"),
-    [
-        ([row("AA", "1111", OWN), row("1111", "AA", OWN)], None),
-        ([row("AA", "1111", 0), row("1111", "AA", OTHER)] * 2, f"{OTHER} (2 connections)"),
-        ([row("AB", "1111", OTHER), row("1111", "AB", OTHER)], None),
-        ([row("1111", "AA", OTHER)], None),
-        ([row("AA", "1111", 0), row("1111", "AA", OTHER, "07")], None),
-    ],
-    ids=["ours", "of another user", "between others", "to another host", "closed"],
+@rows(
+    "rows, named",
+    ([row("AA", "1111", OWN), row("1111", "AA", OWN)], None),
+    ([row("AA", "1111", 0), row("1111", "AA", OTHER)] * 2, f"{OTHER} (2 connections)"),
+    ([row("AB", "1111", OTHER), row("1111", "AB", OTHER)], None),
+    ([row("1111", "AA", OTHER)], None),
+    ([row("AA", "1111", 0), row("1111", "AA", OTHER, "07")], None),
 )
 def test_users_that_are_connected_to_our_ports_are_named(
     rows: list[Connection], named: str | None

@@ -9,12 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
 
-import pytest
 import torch
 
 from mimokit.cluster.standstill import does_nothing
 from mimokit.cluster.worker.rounds import LOOKS, Look, _without_an_odd_one
 from mimokit.cluster.worker.stack import Place, main_place
+from tests.rows import rows
 
 Stop = SimpleNamespace
 """What a loop looks at: `set` is false until it is to end."""
@@ -135,7 +135,7 @@ def two_looks(loop: Callable[[Stop], None]) -> Iterator[Place]:
         yield from (replace(place, work_seconds=0.0) for place in looked.result())
 
 
-@pytest.mark.parametrize("loop", POLLING, ids=lambda loop: loop.__name__)
+@rows("loop", *POLLING)
 def test_a_loop_in_which_nothing_changesdoes_nothing(loop: Callable[[Stop], None]) -> None:
     """Ranks are asked again and again: where all looks are at one call, it may be at work there."""
     pairs = (tuple(two_looks(loop)) for _ in range(8))
@@ -144,7 +144,7 @@ def test_a_loop_in_which_nothing_changesdoes_nothing(loop: Callable[[Stop], None
     assert loop.__name__ in seen.stack
 
 
-@pytest.mark.parametrize("loop", WORKING, ids=lambda loop: loop.__name__)
+@rows("loop", *WORKING)
 def test_a_loop_that_works_or_waits_for_work_is_not_accused(loop: Callable[[Stop], None]) -> None:
     before, now = two_looks(loop)
     assert not does_nothing(before, now)

@@ -10,6 +10,7 @@ import pytest
 from mimokit.cluster import ClusterError, EngineCluster
 from mimokit.cluster.call_file import LARGE
 from tests.cluster.functions import describe_rank, process_id, train_until_stopped
+from tests.rows import rows
 
 TRIANGLE = {1: 1, 4: 10, 8: 36}
 
@@ -169,16 +170,14 @@ def test_a_cluster_says_what_it_is(cluster: EngineCluster) -> None:
     assert len(cluster) == 8
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        ({"n": 0}, "n must be at least 1 engine, got 0"),
-        ({"n": 2.5}, "n must be at least 1 engine, got 2.5"),
-        ({"launch": "spoon"}, 'launch must be "fork", "plain" or None'),
-        ({"timeout": 0}, "timeout must be more than 0 seconds"),
-        ({"cluster_file": "/nowhere.json"}, "no running cluster was found by /nowhere.json"),
-        ({"n": 1, "preload": ["no.such"], "progress": False}, "'no.such' cannot be imported"),
-    ],
+@rows(
+    "arguments, sentence",
+    ({"n": 0}, "n must be at least 1 engine, got 0"),
+    ({"n": 2.5}, "n must be at least 1 engine, got 2.5"),
+    ({"launch": "spoon"}, 'launch must be "fork", "plain" or None'),
+    ({"timeout": 0}, "timeout must be more than 0 seconds"),
+    ({"cluster_file": "/nowhere.json"}, "no running cluster was found by /nowhere.json"),
+    ({"n": 1, "preload": ["no.such"], "progress": False}, "'no.such' cannot be imported"),
 )
 def test_a_cluster_that_cannot_be(arguments: dict[str, object], sentence: str) -> None:
     with pytest.raises(ClusterError, match=re.escape(sentence)):

@@ -5,6 +5,7 @@ for 10**9 values, a pipe without a writer and a device without an end would neve
 """
 
 import contextlib
+import itertools
 import json
 import os
 import socket
@@ -33,7 +34,7 @@ from mimokit.config_files.loading import _stand_in
 from mimokit.prediction.hardware import load_hardware
 from tests.config.sections import network, only, problems, put, sections
 from tests.config_files.test_files import sentence
-from tests.rows import each
+from tests.rows import each, rows
 
 ALIASES = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 10)}]\n" for level in range(1, 10)
@@ -291,8 +292,7 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("value", [LARGEST_NUMBER, LARGEST_SIZE])
+@rows("place, value", *itertools.product(PLACES, [LARGEST_NUMBER, LARGEST_SIZE]))
 def test_any_number_at_its_largest_is_planned_and_predicted_or_refused(
     place: str, value: int
 ) -> None:

@@ -1,5 +1,6 @@
 """What a config leaves out because the rest of it implies the value."""
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from mimokit.config import ConfigError
 from mimokit.config_files import load_experiment_config
 from mimokit.config_files.implications import DEFAULT_IMAGE_SEQ_LENGTH, DEFAULT_SEQ_LENGTH
 from tests.config.sections import load, network, only, problems, put, sections
+from tests.rows import rows
 
 LANGUAGE = "language_module"
 # The source document's own pair of files: neither names the language module, a sequence length or
@@ -127,12 +129,17 @@ def test_two_possible_language_modules_are_refused() -> None:
     assert any("llm_module_name is missing" in problem.sentence for problem in found)
 
 
-@pytest.mark.parametrize(
-    "bad", [None, [], "text", 3, {"images": []}, {"images": {"seq_length": "x"}}]
-)
-@pytest.mark.parametrize(
-    "path",
-    ["model.module_architectures", "model.module_parallelisms", "model.special_token_ids", "data"],
+@rows(
+    "bad, path",
+    *itertools.product(
+        [None, [], "text", 3, {"images": []}, {"images": {"seq_length": "x"}}],
+        [
+            "model.module_architectures",
+            "model.module_parallelisms",
+            "model.special_token_ids",
+            "data",
+        ],
+    ),
 )
 def test_a_wrong_source_implies_nothing(path: str, bad: object) -> None:
     content = without(put(sections(), path, bad), "model.llm_module_name")

@@ -14,6 +14,7 @@ import mimokit
 from mimokit.config.user_modules import _directory_of
 from mimokit.engine import megatron
 from mimokit.engine.megatron.versions import NEWEST, OLDEST, UNTESTED_ALLOWED, check_version
+from tests.rows import rows
 
 PACKAGE = Path(mimokit.__file__).parent
 ROOTS = (PACKAGE, PACKAGE.parent / "widgets" / "mimokit_widgets")
@@ -140,30 +141,28 @@ def test_only_the_door_touches_megatron():
     assert folders == {"mimokit/engine/megatron"}, {path: found[path] for path in sorted(found)}
 
 
-@pytest.mark.parametrize(
-    ("source", "breach"),
-    [
-        ("import megatron.core", "1: import"),
-        ("from megatron.core import parallel_state", "1: import"),
-        ("def f():\n    import megatron.core.parallel_state as state", "2: import"),
-        ("from importlib import import_module\nimport_module('megatron.core')", "2: import"),
-        ("__import__('megatron')", "1: import"),
-        (f"from {DOOR} import parallel_state\nparallel_state._GROUP = None", "2: patch"),
-        (f"from {DOOR} import parallel_state as s\ns.a.b, x = 1, 2", "2: patch"),
-        (f"from {DOOR} import GPTModel\nGPTModel.forward = lambda self: None", "2: patch"),
-        (f"import {DOOR} as door\ndoor.parallel_state._GROUP = None", "2: patch"),
-        (f"from {DOOR}.state import parallel_state\nparallel_state._GROUP = None", "2: patch"),
-        ("from mimokit.engine import megatron\nmegatron.GPTModel.forward = print", "2: patch"),
-        (f"from {DOOR} import tensor_parallel\nmine = tensor_parallel.random\nmine.a += 1",
-         "3: patch"),
-        (f"from {DOOR} import parallel_state\nsetattr(parallel_state, '_GROUP', 1)", "2: patch"),
-        (f"from {DOOR} import parallel_state\ndel parallel_state._GROUP", "2: patch"),
-        (f"from {DOOR} import parallel_state\nparallel_state.__dict__['_GROUP'] = 1", "2: patch"),
-        ("import sys\nsys.modules.get('megatron.core.parallel_state')", "2: sys.modules"),
-        ("import sys\nsys.modules['megatron.core'].x = 1", "2: sys.modules"),
-        ("from sys import modules", "1: sys.modules"),
-        ("import sys\nfor name in sys.modules: print(name)", "2: sys.modules"),
-    ],
+@rows(
+    "source, breach",
+    ("import megatron.core", "1: import"),
+    ("from megatron.core import parallel_state", "1: import"),
+    ("def f():\n    import megatron.core.parallel_state as state", "2: import"),
+    ("from importlib import import_module\nimport_module('megatron.core')", "2: import"),
+    ("__import__('megatron')", "1: import"),
+    (f"from {DOOR} import parallel_state\nparallel_state._GROUP = None", "2: patch"),
+    (f"from {DOOR} import parallel_state as s\ns.a.b, x = 1, 2", "2: patch"),
+    (f"from {DOOR} import GPTModel\nGPTModel.forward = lambda self: None", "2: patch"),
+    (f"import {DOOR} as door\ndoor.parallel_state._GROUP = None", "2: patch"),
+    (f"from {DOOR}.state import parallel_state\nparallel_state._GROUP = None", "2: patch"),
+    ("from mimokit.engine import megatron\nmegatron.GPTModel.forward = print", "2: patch"),
+    (f"from {DOOR} import tensor_parallel\nmine = tensor_parallel.random\nmine.a += 1",
+     "3: patch"),
+    (f"from {DOOR} import parallel_state\nsetattr(parallel_state, '_GROUP', 1)", "2: patch"),
+    (f"from {DOOR} import parallel_state\ndel parallel_state._GROUP", "2: patch"),
+    (f"from {DOOR} import parallel_state\nparallel_state.__dict__['_GROUP'] = 1", "2: patch"),
+    ("import sys\nsys.modules.get('megatron.core.parallel_state')", "2: sys.modules"),
+    ("import sys\nsys.modules['megatron.core'].x = 1", "2: sys.modules"),
+    ("from sys import modules", "1: sys.modules"),
+    ("import sys\nfor name in sys.modules: print(name)", "2: sys.modules"),
 )  # fmt: skip
 def test_the_check_sees_each_way_past_the_door(source: str, breach: str):
     assert breaches(source) == [breach]

@@ -11,6 +11,7 @@ from mimokit.config.sizes import ParallelSizes
 from mimokit.interop import to_bridge
 from mimokit.prediction import Layout, Workload
 from tests.interop.bridge_stand_in import built, finalized, names_in
+from tests.rows import rows
 
 
 def test_what_the_config_of_bridge_has_no_field_for_stands_beside_it() -> None:
@@ -46,20 +47,18 @@ def test_the_language_module_gets_the_name_that_bridge_wants() -> None:
     assert list(built(source).module_parallelisms) == ["images", "language"]
 
 
-@pytest.mark.parametrize(
-    ("mode", "encoder", "own", "sentence"),
-    [
-        ("colocated", ParallelSizes(data=8), ParallelSizes(data=8), "this layout is colocated"),
-        ("heterogeneous", ParallelSizes(3), ParallelSizes(), "must be a power of two"),
-        ("heterogeneous", ParallelSizes(data=2), ParallelSizes(data=3), "one must divide"),
-        ("heterogeneous", ParallelSizes(2, expert=2), ParallelSizes(), "encoders are dense"),
-        (
-            "heterogeneous",
-            ParallelSizes(),
-            ParallelSizes(2, 4, expert=4),
-            "does not divide the 2 ranks of a pipeline stage",
-        ),
-    ],
+@rows(
+    "mode, encoder, own, sentence",
+    ("colocated", ParallelSizes(data=8), ParallelSizes(data=8), "this layout is colocated"),
+    ("heterogeneous", ParallelSizes(3), ParallelSizes(), "must be a power of two"),
+    ("heterogeneous", ParallelSizes(data=2), ParallelSizes(data=3), "one must divide"),
+    ("heterogeneous", ParallelSizes(2, expert=2), ParallelSizes(), "encoders are dense"),
+    (
+        "heterogeneous",
+        ParallelSizes(),
+        ParallelSizes(2, 4, expert=4),
+        "does not divide the 2 ranks of a pipeline stage",
+    ),
 )
 def test_what_bridge_refuses_is_refused(
     mode: Any, encoder: ParallelSizes, own: ParallelSizes, sentence: str

@@ -21,6 +21,7 @@ from mimokit.interop import (
 from mimokit.layout_search import search
 from mimokit.prediction import Layout, Workload, predict
 from tests.large_presets import LARGE_PRESETS
+from tests.rows import rows
 
 CONFIGS = sorted(Path(__file__).parents[2].glob("configs/digits_*.yaml"))
 PAINTER = Path(__file__).parents[2] / "configs/digits_reconstruction.yaml"
@@ -28,7 +29,7 @@ CONFIGS.remove(PAINTER)  # see test_decoders_of_images_are_not_predicted
 SOURCES = [*(f"preset:{name}" for name in LARGE_PRESETS), *map(str, CONFIGS)]
 
 
-@pytest.mark.parametrize("source", SOURCES)
+@rows("source", *SOURCES)
 def test_an_experiment_comes_back(source: str) -> None:
     config = load_experiment_config(source)
     layout, workload = layout_of_config(config), workload_of_config(config)

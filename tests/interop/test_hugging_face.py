@@ -11,6 +11,7 @@ from mimokit.config_files import load_experiment_config
 from mimokit.experiment.prepare import finalized_copy
 from tests.hugging_face_weights import checkpoint
 from tests.llava import IMAGE_TOKEN, llava_checkpoint
+from tests.rows import rows
 
 SIZES = {
     ("homogeneous", 4): ((1, 4, 0), (1, 4, 0), 1),
@@ -48,15 +49,13 @@ def test_the_experiment_as_json() -> None:
     assert found["data"]["image_seq_length"] == 4
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        (("--seq-length", "4"), "a sample has 4 tokens, and one image becomes 4; give a --seq"),
-        (("--gpus", "0"), "--gpus is 0; a homogeneous layout needs at least 1."),
-        (("--mode", "heterogeneous", "--gpus", "1"), "a heterogeneous layout needs at least 2."),
-        (("--mode", "pipeline"), "pipeline"),
-        (("--model", "llama-3-8b"), "Option --model: "),
-    ],
+@rows(
+    "options, sentence",
+    (("--seq-length", "4"), "a sample has 4 tokens, and one image becomes 4; give a --seq"),
+    (("--gpus", "0"), "--gpus is 0; a homogeneous layout needs at least 1."),
+    (("--mode", "heterogeneous", "--gpus", "1"), "a heterogeneous layout needs at least 2."),
+    (("--mode", "pipeline"), "pipeline"),
+    (("--model", "llama-3-8b"), "Option --model: "),
 )
 def test_options_that_a_directory_does_not_take(options: tuple[str, ...], sentence: str) -> None:
     done = CliRunner().invoke(app, ["import", str(llava_checkpoint("clip")), *options])

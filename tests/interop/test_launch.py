@@ -9,6 +9,7 @@ from mimokit.config import ConfigError
 from mimokit.config.sizes import ParallelSizes
 from mimokit.interop import from_megatron_arguments, to_slurm, to_torchrun
 from mimokit.prediction import Layout
+from tests.rows import rows
 
 SIXTEEN = Layout("homogeneous", {"language": ParallelSizes(4, 2, data=2)})
 
@@ -37,7 +38,7 @@ def test_its_gpus_are_read_back() -> None:
     assert (own.tensor, own.data) == (4, 4)
 
 
-@pytest.mark.parametrize("word", ["plain", "it's", 'a "b" c', "$(rm x)", "a b"])
+@rows("word", "plain", "it's", 'a "b" c', "$(rm x)", "a b")
 def test_slurm_scripts_are_bash_and_quote_what_they_pass(word: str) -> None:
     script = to_slurm(SIXTEEN, word)
     assert bash_reads(script)

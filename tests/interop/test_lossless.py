@@ -31,6 +31,7 @@ from mimokit.interop.experiment import lost_of_layout, lost_of_model, lost_of_wo
 from mimokit.layout_search import Constraints, search
 from mimokit.prediction import EncoderInput, Layout, Workload, predict
 from mimokit.prediction.workload import branches_of, language_of
+from tests.rows import rows
 
 WORKLOAD = Workload(4096, 256)
 
@@ -131,7 +132,7 @@ def test_everything_that_no_search_varies(precision: str, tmp_path: Path) -> Non
     assert workload_of_config(config).frozen == {"language"}
 
 
-@pytest.mark.parametrize("name", model_names())
+@rows("name", *model_names())
 def test_every_shipped_model(name: str) -> None:
     model = load_model(name)
     if isinstance(model, VisionEncoder | AudioEncoder):

@@ -21,6 +21,7 @@ from mimokit.layout_search.explain import neighbours
 from mimokit.prediction import Layout, Workload, predict
 from tests.layout_search.small import language, model
 from tests.layout_search.test_oracle import a_task
+from tests.rows import rows
 
 WORKLOAD = Workload(2048, 16)
 
@@ -251,34 +252,30 @@ def test_no_gpus(gpus: Any) -> None:
         found(gpus=gpus)
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"hardware": "h10"}, "did you mean h100"),
-        ({"model": "llava-1.5"}, "did you mean llava-1.5-7b"),
-        ({"objective": "speed"}, "Objective 'speed': it does not exist"),
-        ({"workload": Workload(2048, 16, precision="fp3")}, "Precision 'fp3': it does not exist"),
-        (
-            {"workload": Workload(2048, 16, precision="mxfp8")},
-            "Precision 'mxfp8': NVIDIA H100 SXM 80GB does not multiply in it; choose fp32, tf32, "
-            "bf16, fp16, fp8, or another GPU",
-        ),
-    ],
+@rows(
+    "options, sentence",
+    ({"hardware": "h10"}, "did you mean h100"),
+    ({"model": "llava-1.5"}, "did you mean llava-1.5-7b"),
+    ({"objective": "speed"}, "Objective 'speed': it does not exist"),
+    ({"workload": Workload(2048, 16, precision="fp3")}, "Precision 'fp3': it does not exist"),
+    (
+        {"workload": Workload(2048, 16, precision="mxfp8")},
+        "Precision 'mxfp8': NVIDIA H100 SXM 80GB does not multiply in it; choose fp32, tf32, "
+        "bf16, fp16, fp8, or another GPU",
+    ),
 )
 def test_unknown_names(options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         found(**options)
 
 
-@pytest.mark.parametrize(
-    ("values", "sentence"),
-    [
-        ({"modes": ("mixed",)}, "Mode 'mixed'"),
-        ({"memory_share": 0.0}, "memory_share is 0.0; it must be above 0"),
-        ({"sizes": {"*": {"tensor": (1,)}}}, "did you mean tensor_parallel"),
-        ({"sizes": {"*": {"tensor_parallel": (0,)}}}, "whole numbers of at least 1"),
-        ({"sizes": {"*": {"recompute": ("some",)}}}, "a list of none, selective, full"),
-    ],
+@rows(
+    "values, sentence",
+    ({"modes": ("mixed",)}, "Mode 'mixed'"),
+    ({"memory_share": 0.0}, "memory_share is 0.0; it must be above 0"),
+    ({"sizes": {"*": {"tensor": (1,)}}}, "did you mean tensor_parallel"),
+    ({"sizes": {"*": {"tensor_parallel": (0,)}}}, "whole numbers of at least 1"),
+    ({"sizes": {"*": {"recompute": ("some",)}}}, "a list of none, selective, full"),
 )
 def test_wrong_constraints(values: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):

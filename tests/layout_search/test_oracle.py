@@ -1,6 +1,7 @@
 """The search against brute force: every layout predicted on its own, rules in plain integers."""
 
 import functools
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +22,7 @@ from mimokit.prediction.hardware import load_hardware
 from mimokit.prediction.step_time import load_software
 from tests import seams
 from tests.layout_search.small import Brute, brute_force, model, without_sizes
+from tests.rows import rows
 
 EVERYTHING = 100_000
 
@@ -180,8 +182,7 @@ def test_a_rule_that_sees_nothing_is_caught(reason: str, monkeypatch: pytest.Mon
     assert compare(task, expected) != []
 
 
-@pytest.mark.parametrize("experts", [0, 8])
-@pytest.mark.parametrize("encoders", [0, 1, 2])
+@rows("experts, encoders", *itertools.product([0, 8], [0, 1, 2]))
 def test_arrays_give_what_single_layouts_give(experts: int, encoders: int) -> None:
     sizes = {"*": {"optimizer_instances": (1, 2), "recompute": ("none", "full")}}
     if encoders > 1:  # 60 rows are drawn of however many

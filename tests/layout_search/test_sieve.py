@@ -19,6 +19,7 @@ from mimokit.prediction.deployment_modes import memory_apart, seconds_beside
 from tests import seams
 from tests.layout_search.small import graph_model, model
 from tests.layout_search.test_oracle import a_task
+from tests.rows import rows
 
 KEEP = 8
 PLAIN = {"virtual_pipeline": (1,), "optimizer_instances": (1, 2), "recompute": ("none", "full")}
@@ -85,7 +86,7 @@ def points(kept: Kept) -> list[tuple[float, ...]]:
     return list(zip(*(column[rows].tolist() for column in columns), strict=True))
 
 
-@pytest.mark.parametrize("name", TASKS)
+@rows("name", *TASKS)
 def test_what_is_left_out_changes_no_answer(name: str) -> None:
     chosen = TASKS[name]()
     sieved, computed = scanned(chosen, every=False)

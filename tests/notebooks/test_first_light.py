@@ -9,13 +9,14 @@ import pytest
 
 from mimokit_widgets.notebooks.page import external_references
 from tests.notebooks.headless import executed
+from tests.rows import rows
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 FIRST_LIGHT = NOTEBOOKS / "01_first_light.ipynb"
 ITERATIONS = 8  # of which 5 are not measured
 
 
-@pytest.mark.parametrize("file", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda file: file.name)
+@rows("file", *sorted(NOTEBOOKS.glob("*.ipynb")))
 def test_a_notebook_is_committed_without_outputs(file: Path) -> None:
     notebook = nbformat.read(file, 4)
     nbformat.validate(notebook)

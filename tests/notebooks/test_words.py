@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 import nbformat
-import pytest
 
 import mimokit
 from mimokit.architecture import model_of_config
@@ -12,6 +11,7 @@ from mimokit.engine.strategies import STRATEGIES
 from mimokit.experiment.verification import STEPS
 from mimokit.prediction.band import CLEAR, TIE
 from mimokit_widgets.planner.screen import TABS
+from tests.rows import rows
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -28,7 +28,7 @@ def text(name: str) -> str:
     return "\n".join(cells(name, "markdown"))
 
 
-@pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.name)
+@rows("file", *NOTEBOOKS)
 def test_no_notebook_imports_from_deep_inside_or_edits_nested_mappings(file: Path) -> None:
     code = "\n".join(cells(file.name, "code"))
     imported = re.findall(r"^\s*(?:from|import) (mimokit[\w.]*)", code, re.MULTILINE)
@@ -38,12 +38,12 @@ def test_no_notebook_imports_from_deep_inside_or_edits_nested_mappings(file: Pat
     assert "module_parallelisms" not in code
 
 
-@pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.name)
+@rows("file", *NOTEBOOKS)
 def test_tabs_are_called_what_the_planner_calls_them(file: Path) -> None:
     assert set(re.findall(r"\btab \*([^*]+)\*", text(file.name))) <= set(TABS.values())
 
 
-@pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.name)
+@rows("file", *NOTEBOOKS)
 def test_each_ends_with_a_link_to_the_next(file: Path) -> None:
     last = cells(file.name, "markdown")[-1]
     numbered = [each.name for each in NOTEBOOKS if each.name[0].isdigit()]

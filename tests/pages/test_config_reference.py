@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-import pytest
-
 from mimokit.config.base import ConfigModel
 from mimokit.config.field_docs import field_docs
 from tests.pages.config_reference import SECTIONS, reference
+from tests.rows import rows
 
 PAGE = Path(__file__).parents[2] / "docs" / "config.md"
 
@@ -24,7 +23,7 @@ def test_every_config_class_has_a_section() -> None:
     assert in_config == set(SECTIONS.values())
 
 
-@pytest.mark.parametrize("section", SECTIONS.values(), ids=lambda section: section.__name__)
+@rows("section", *SECTIONS.values())
 def test_every_field_is_documented_where_it_stands(section: type[ConfigModel]) -> None:
     undocumented = [name for name in section.model_fields if not field_docs(section).get(name)]
     assert undocumented == []

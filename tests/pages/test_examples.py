@@ -17,6 +17,7 @@ from mimokit.config.strategy import StrategyName
 from mimokit.experiment.sweeps.experiments import choose, collect
 from tests import seams
 from tests.extras.strategies.fits.in_process import OneNode
+from tests.rows import rows
 
 ROOT = Path(__file__).parents[2]
 PAGES = {
@@ -100,7 +101,7 @@ def test_sweeps_have_experiments_that_can_run() -> None:
         assert [one.name for one in chosen if one.refusal is None]
 
 
-@pytest.mark.parametrize("page", sorted(page for page in PAGES if commands(PAGES[page])))
+@rows("page", *sorted(page for page in PAGES if commands(PAGES[page])))
 def test_commands_and_their_options_exist(page: str) -> None:
     group = get_command(app)
     for name, *words in commands(PAGES[page]):

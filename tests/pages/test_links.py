@@ -10,6 +10,7 @@ from ruamel.yaml import YAML
 from make.site import commands, pictures, python_reference, tutorials
 from make.site.check import loaded_from_elsewhere
 from mimokit_widgets.notebooks.page import WIDGET
+from tests.rows import rows
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -49,16 +50,12 @@ def anchors(text: str) -> set[str]:
     }
 
 
-@pytest.mark.parametrize(
-    "page", [*ROOT.glob("*.md"), *DOCS.rglob("*.md")], ids=lambda page: page.name
-)
+@rows("page", *ROOT.glob("*.md"), *DOCS.rglob("*.md"))
 def test_links_lead_somewhere(page: Path) -> None:
     assert broken_links(page, page.read_text()) == []
 
 
-@pytest.mark.parametrize(
-    "link", ["gone.md", "start.md#gone", "tutorials/99_gone.md", "python/gone.md", "gone.webp"]
-)
+@rows("link", "gone.md", "start.md#gone", "tutorials/99_gone.md", "python/gone.md", "gone.webp")
 def test_a_link_to_nothing_is_found(link: str) -> None:
     assert broken_links(DOCS / "start.md", f"See [this]({link}).") == [link]
 

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-import pytest
+from tests.rows import rows
 
 ROOT = Path(__file__).parents[2]
 MOST_OF_ALL = 18_000
@@ -67,7 +67,7 @@ def test_every_page_has_a_budget() -> None:
     assert sum(MOST.values()) <= MOST_OF_ALL
 
 
-@pytest.mark.parametrize("page", MOST)
+@rows("page", *MOST)
 def test_a_page_keeps_its_budget(page: str) -> None:
     assert words(PAGES[page]) <= MOST[page]
 

@@ -18,6 +18,7 @@ from mimokit.planning import LayoutPlan, plan_layout
 from mimokit.units import bytes_text, samples_text, span_text
 from tests.large_presets import LARGE_PRESETS
 from tests.planning.layouts import layout, sizes
+from tests.rows import rows
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -44,7 +45,7 @@ def test_every_kind_of_source(tmp_path: Path) -> None:
         assert mimokit.plan(source) == expected
 
 
-@pytest.mark.parametrize("name", LARGE_PRESETS)
+@rows("name", *LARGE_PRESETS)
 def test_presets_can_be_planned(name: str) -> None:
     mode = "colocated" if name == "vision_dp" else name.rsplit("_", 1)[1]
     assert mimokit.plan(f"preset:{name}").deployment_mode == mode

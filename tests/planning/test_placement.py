@@ -3,11 +3,11 @@
 import itertools
 from collections import Counter
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mimokit.planning.replicas import Placement, crossed_links, place_replicas
+from tests.rows import rows
 
 
 @st.composite
@@ -59,15 +59,13 @@ def test_what_is_in_order_stays_in_order(cluster) -> None:
         assert list(found.slots) == sorted(found.slots)
 
 
-@pytest.mark.parametrize(
-    ("hosts", "ranks", "replicas", "slots"),
-    [
-        ("abab", 2, 2, (0, 2, 1, 3)),
-        ("aaaabbbb", 2, 3, (0, 1, 2, 3, 4, 5)),
-        ("aaabbb", 2, 2, (0, 1, 3, 4)),
-        ("aaaabbbbcccc", 6, 2, (0, 1, 2, 3, 4, 5, 8, 9, 10, 11, 6, 7)),
-        ("abcc", 2, 2, (2, 3, 0, 1)),
-    ],
+@rows(
+    "hosts, ranks, replicas, slots",
+    ("abab", 2, 2, (0, 2, 1, 3)),
+    ("aaaabbbb", 2, 3, (0, 1, 2, 3, 4, 5)),
+    ("aaabbb", 2, 2, (0, 1, 3, 4)),
+    ("aaaabbbbcccc", 6, 2, (0, 1, 2, 3, 4, 5, 8, 9, 10, 11, 6, 7)),
+    ("abcc", 2, 2, (2, 3, 0, 1)),
 )
 def test_by_hand(hosts: str, ranks: int, replicas: int, slots: tuple[int, ...]) -> None:
     assert place_replicas(hosts, ranks, replicas).slots == slots

@@ -16,7 +16,7 @@ from mimokit.config.sizes import ParallelSizes
 from mimokit.prediction import Layout, Workload, predict
 from mimokit.prediction.hardware import hardware_names, load_hardware, save_hardware
 from mimokit.prediction.hardware.hardware import hardware_from_mapping
-from tests.rows import each
+from tests.rows import each, rows
 
 
 def test_all_gpus_are_shipped_with_their_sources() -> None:
@@ -160,7 +160,7 @@ def test_what_is_not_a_number_within_bounds_is_one_sentence(
         check(("memory_gib",), 80.0)
 
 
-@pytest.mark.parametrize("path", NUMBERS, ids=".".join)
+@rows("path", *NUMBERS)
 def test_within_the_bounds_every_prediction_is_finite(path: tuple[str, ...]) -> None:
     fits = [10.0**power for power in range(-7, 20)] + [0.0, 1, 10**6]
     taken = []

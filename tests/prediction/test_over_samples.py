@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from itertools import pairwise, product
 from pathlib import Path
@@ -41,6 +42,7 @@ from mimokit.prediction.prediction import costs_of, predict_task
 from mimokit.prediction.sample_loads import SampleLoads, loads_of
 from mimokit.prediction.task import PredictionTask, task_of
 from mimokit.workload import SampleMix, mix_of
+from tests.rows import rows
 
 PRESETS = "llava_7b_homogeneous", "llava_7b_colocated", "llava_7b_heterogeneous"
 PADDED = (*POLICIES[:3], Policy(order="balanced", shared_frames=True))
@@ -55,7 +57,7 @@ def task(preset: str, columns: dict[str, Any] | SampleMix, **changed: Any) -> Pr
     return replace(known, workload=replace(known.workload, mix=mix, **changed))
 
 
-@pytest.mark.parametrize(("preset", "policy"), [*product(PRESETS, PADDED)])
+@rows("preset, policy", *product(PRESETS, PADDED))
 def test_samples_that_are_alike_take_what_predict_says(preset: str, policy: Policy) -> None:
     asked = task(preset, {"text": [30, 30], "images.items": [1, 1]})
     (found,) = predict_samples(asked, [policy], batches=3).policies
@@ -280,8 +282,12 @@ def test_a_batch_is_the_schedule_with_its_own_times() -> None:
         assert spans[batch] == pytest.approx(max(ends), rel=1e-12)
 
 
-@pytest.mark.parametrize("preset", [*PRESETS, "pipelines", "few at once"])
-@pytest.mark.parametrize("policy", [POLICIES[0], POLICIES[2], POLICIES[3]])
+@rows(
+    "preset, policy",
+    *itertools.product(
+        [*PRESETS, "pipelines", "few at once"], [POLICIES[0], POLICIES[2], POLICIES[3]]
+    ),
+)
 def test_a_timeline_ends_with_the_passes_of_its_batch(preset: str, policy: Policy) -> None:
     """No lane does two things at once, and the slowest ends when the prediction says."""
     known = task(preset if preset in PRESETS else "llava_7b_colocated", TAIL, seq_length=LONG)

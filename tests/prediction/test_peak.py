@@ -9,6 +9,7 @@ from mimokit.config import ConfigError, RuntimeConfig
 from mimokit.prediction.device_peak import peak_of_device
 from mimokit.prediction.hardware import Cores, Hardware, load_hardware, save_hardware
 from mimokit.prediction.peak import peak_of_hardware
+from tests.rows import rows
 
 H100 = load_hardware("h100")
 
@@ -32,9 +33,7 @@ def test_a_gpu_is_known_by_its_name(device: str, known: str) -> None:
     assert peak_of_device(device, "bf16") == load_hardware(known).peak_flops["bf16"]
 
 
-@pytest.mark.parametrize(
-    "device", [None, "NVIDIA H100 PCIe", "NVIDIA H100 NVL", "NVIDIA GH200 480GB", "Tesla T4"]
-)
+@rows("device", None, "NVIDIA H100 PCIe", "NVIDIA H100 NVL", "NVIDIA GH200 480GB", "Tesla T4")
 def test_of_another_device_no_peak_is_made_up(device: str | None) -> None:
     assert peak_of_device(device) is None
 

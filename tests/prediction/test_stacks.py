@@ -1,5 +1,6 @@
 """Training stacks that deal layers, keep more, retry; files of facts; which own runs tell most."""
 
+import itertools
 import json
 import os
 from dataclasses import replace
@@ -23,6 +24,7 @@ from mimokit.prediction.room import chance_below, has_empty_stage
 from mimokit.prediction.step_time import Software, load_software
 from mimokit.prediction.task import PredictionTask, system_of
 from mimokit.prediction.workload import Workload
+from tests.rows import rows
 
 NET = Transformer(16, 2048, 32, 32, 64, 8192)
 MODEL = LanguageModel("1B", NET, 131072)
@@ -38,9 +40,10 @@ def dealt_one_by_one(layers: int, logits: float, stages: int) -> list[int]:
     return counts
 
 
-@pytest.mark.parametrize("layers", [4, 16, 32, 61])
-@pytest.mark.parametrize("logits", [0.4, 2.2, 4.0])
-@pytest.mark.parametrize("stages", [1, 2, 3, 4, 8, 16])
+@rows(
+    "layers, logits, stages",
+    *itertools.product([4, 16, 32, 61], [0.4, 2.2, 4.0], [1, 2, 3, 4, 8, 16]),
+)
 def test_layers_are_dealt_by_products(layers: int, logits: float, stages: int) -> None:
     sizes = ParallelSizes(pipeline=stages, logits_as_layers=logits)
     expected = dealt_one_by_one(layers, logits, stages)
@@ -94,15 +97,13 @@ def test_a_tight_layout_is_slower_and_may_not_fit() -> None:
     assert calm.fit_chance == tight.fit_chance
 
 
-@pytest.mark.parametrize(
-    ("sizes", "starts"),
-    [
-        ({"pipeline": 4, "data": 2}, True),
-        ({"pipeline": 16, "data": 1}, False),  # the last stage gets nothing
-        ({"tensor": 16, "pipeline": 8, "data": 1, "micro_batch": 64}, False),  # 4 micro-batches
-        ({"tensor": 16, "pipeline": 8, "data": 1, "micro_batch": 32}, True),  # 8
-        ({"pipeline": 4, "data": 4, "distributed_optimizer": False}, True),  # not tied
-    ],
+@rows(
+    "sizes, starts",
+    ({"pipeline": 4, "data": 2}, True),
+    ({"pipeline": 16, "data": 1}, False),  # the last stage gets nothing
+    ({"tensor": 16, "pipeline": 8, "data": 1, "micro_batch": 64}, False),  # 4 micro-batches
+    ({"tensor": 16, "pipeline": 8, "data": 1, "micro_batch": 32}, True),  # 8
+    ({"pipeline": 4, "data": 4, "distributed_optimizer": False}, True),  # not tied
 )
 def test_what_a_stack_does_not_start_is_no_matter_of_room(
     sizes: dict[str, int], starts: bool

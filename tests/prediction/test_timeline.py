@@ -20,6 +20,7 @@ from mimokit.prediction import (
     predict_timeline,
 )
 from tests.large_presets import LARGE_PRESETS
+from tests.rows import rows
 
 TOO_LONG = "video_77b_heterogeneous"
 """44 chunks of 160 micro-batches: over `MOST_CHUNKS`."""
@@ -52,7 +53,7 @@ def spent(timeline: PredictedTimeline, lane: int, module: str | None, work: str)
     )
 
 
-@pytest.mark.parametrize("name", sorted({*LARGE_PRESETS} - {TOO_LONG}))
+@rows("name", *sorted({*LARGE_PRESETS} - {TOO_LONG}))
 def test_it_ends_with_the_step_and_no_lane_does_two_things_at_once(name: str) -> None:
     config = load_preset(name).finalize()
     asked = (

@@ -11,6 +11,7 @@ from mimokit.config_files import load_preset
 from mimokit_widgets import FrameBalance
 from mimokit_widgets.notebooks.page import external_references
 from tests.layouts import digits_config
+from tests.rows import rows
 from tests.widgets.planner_sessions import IMAGES, LANGUAGE, Driver
 
 
@@ -95,22 +96,20 @@ def test_slow_links_are_not_worth_it() -> None:
     assert "Frame parallel is not worth it" in view._picture["sentence"]
 
 
-@pytest.mark.parametrize(
-    ("field", "text", "sentence"),
-    [
-        ("counts", "8 eight", "'eight' is not a number of frames; write 64 1 / 2"),
-        ("counts", "-1", "'-1' is not a number of frames"),
-        ("counts", "9999999", "are more than 1,000,000"),
-        ("counts", "1 / " * 200, "There are 201 ranks; the view draws 128."),
-        ("ranks", "0", "Ranks, '0': write a whole number from 1 to 128."),
-        ("ranks", "many", "write a whole number"),
-        ("frame_time", "2", "Time per frame, '2': it has no unit; write 30 ms or 0.5 s."),
-        ("frame_time", "0 ms", "it is 0"),
-        ("bandwidth", "fast", "Bandwidth, 'fast': it is not a bandwidth"),
-        ("fixed_time", "long", "Fixed time, 'long': it is not a duration"),
-        ("latency", "-1 ms", "it must be at least 0"),
-        ("planner", "magic", "it is one of plan_frames, lpt, none, order"),
-    ],
+@rows(
+    "field, text, sentence",
+    ("counts", "8 eight", "'eight' is not a number of frames; write 64 1 / 2"),
+    ("counts", "-1", "'-1' is not a number of frames"),
+    ("counts", "9999999", "are more than 1,000,000"),
+    ("counts", "1 / " * 200, "There are 201 ranks; the view draws 128."),
+    ("ranks", "0", "Ranks, '0': write a whole number from 1 to 128."),
+    ("ranks", "many", "write a whole number"),
+    ("frame_time", "2", "Time per frame, '2': it has no unit; write 30 ms or 0.5 s."),
+    ("frame_time", "0 ms", "it is 0"),
+    ("bandwidth", "fast", "Bandwidth, 'fast': it is not a bandwidth"),
+    ("fixed_time", "long", "Fixed time, 'long': it is not a duration"),
+    ("latency", "-1 ms", "it must be at least 0"),
+    ("planner", "magic", "it is one of plan_frames, lpt, none, order"),
 )
 def test_bad_input_gets_a_sentence_and_keeps_the_last_forecast(
     field: str, text: str, sentence: str

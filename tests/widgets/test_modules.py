@@ -9,6 +9,7 @@ import pytest
 from mimokit.charts.browser.joined import BROWSER, imported
 from mimokit_widgets import modules
 from mimokit_widgets.modules import joined_modules
+from tests.rows import rows
 
 CHARTS = BROWSER.parent
 ENTRIES = (
@@ -30,7 +31,7 @@ DECLARED = re.compile(
 )
 
 
-@pytest.mark.parametrize("entry", ENTRIES)
+@rows("entry", *ENTRIES)
 def test_no_two_files_declare_the_same_name_and_no_import_is_left(entry: str) -> None:
     source = joined_modules(entry)
     declared = [name for each in DECLARED.findall(source) for name in re.findall(r"\w+", each)]

@@ -3,11 +3,11 @@
 import base64
 
 import nbformat
-import pytest
 
 from mimokit.charts import _renderer
 from mimokit_widgets.notebooks.page import external_references, to_page
 from tests.charts.test_charts import MAKERS
+from tests.rows import rows
 
 
 def page_of(*outputs: nbformat.NotebookNode, text: str = "") -> str:
@@ -39,20 +39,18 @@ def test_a_link_to_click_is_no_reference() -> None:
     assert external_references('<a href="https://example.org">read on</a>') == []
 
 
-@pytest.mark.parametrize(
+@rows(
     "planted",
-    [
-        '<script src="https://cdn.example.org/require.js"></script>',
-        '<img src="//cdn.example.org/x.png"/>',
-        '<link rel="stylesheet" href="http://example.org/a.css">',
-        '<style>@import "https://example.org/a.css";</style>',
-        "<style>a { background: url(https://example.org/a.png) }</style>",
-        "<p style=\"background: url('//example.org/a.png')\">",
-        '<script type="module">import x from "https://example.org/x.mjs"</script>',
-        '<script>import("https://example.org/x.mjs")</script>',
-        '<script>fetch("https://example.org/data")</script>',
-        '<img srcset="https://example.org/x.png 2x">',
-    ],
+    '<script src="https://cdn.example.org/require.js"></script>',
+    '<img src="//cdn.example.org/x.png"/>',
+    '<link rel="stylesheet" href="http://example.org/a.css">',
+    '<style>@import "https://example.org/a.css";</style>',
+    "<style>a { background: url(https://example.org/a.png) }</style>",
+    "<p style=\"background: url('//example.org/a.png')\">",
+    '<script type="module">import x from "https://example.org/x.mjs"</script>',
+    '<script>import("https://example.org/x.mjs")</script>',
+    '<script>fetch("https://example.org/data")</script>',
+    '<img srcset="https://example.org/x.png 2x">',
 )
 def test_a_planted_reference_is_found(planted: str) -> None:
     page = page_of(output(text__html="<p>fine</p>"))

@@ -6,6 +6,7 @@ from mimokit.prediction.verdict import Verdict
 from mimokit_widgets.planner.advice import advice_of, choices_of
 from tests import seams
 from tests.large_presets import LARGE_PRESETS
+from tests.rows import rows
 from tests.widgets.planner_sessions import IMAGES, LANGUAGE, Driver
 
 TENSOR = tuple(f"{LANGUAGE}tensor_parallel".split("."))
@@ -38,7 +39,7 @@ def check_choices(source: str, field: str) -> int:
     return len(choices)
 
 
-@pytest.mark.parametrize("name", LARGE_PRESETS)
+@rows("name", *LARGE_PRESETS)
 def test_a_value_comes_to_what_an_edit_shows(name: str) -> None:
     found = [
         check_choices(f"preset:{name}", field)

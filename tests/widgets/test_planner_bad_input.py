@@ -8,20 +8,19 @@ import pytest
 from mimokit.config_files import load_preset
 from mimokit_widgets.planner.inputs import inputs
 from mimokit_widgets.planner.limits import MOST_CHARACTERS, MOST_MODULES, MOST_RANKS
+from tests.rows import rows
 from tests.widgets.planner_sessions import IMAGES, LANGUAGE, Driver
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("abc", "tensor_parallel is the text 'abc'; write a whole number"),
-        ("2.5", "tensor_parallel is the text '2.5'; write a whole number"),
-        ("1e3", "tensor_parallel is the text '1e3'; write a whole number"),
-        ("0", "tensor_parallel is 0; it must be at least 1"),
-        ("-4", "tensor_parallel is -4; it must be at least 1"),
-        ("9" * 24, "tensor_parallel is a number of 24 digits"),
-        ("9" * 5000, "tensor_parallel is the text '999"),
-    ],
+@rows(
+    "text, said",
+    ("abc", "tensor_parallel is the text 'abc'; write a whole number"),
+    ("2.5", "tensor_parallel is the text '2.5'; write a whole number"),
+    ("1e3", "tensor_parallel is the text '1e3'; write a whole number"),
+    ("0", "tensor_parallel is 0; it must be at least 1"),
+    ("-4", "tensor_parallel is -4; it must be at least 1"),
+    ("9" * 24, "tensor_parallel is a number of 24 digits"),
+    ("9" * 5000, "tensor_parallel is the text '999"),
 )
 def test_a_wrong_number_is_marked_and_the_last_plan_stays(text: str, said: str) -> None:
     driver = Driver()
@@ -41,20 +40,18 @@ def test_a_wrong_number_is_marked_and_the_last_plan_stays(text: str, said: str) 
     assert driver.plan.modules["language_module"].tensor_parallel == 8
 
 
-@pytest.mark.parametrize(
-    ("path", "text", "label"),
-    [
-        (LANGUAGE + "data_parallel", "3", "DP 3 → 4"),
-        (LANGUAGE + "rank_offset", "6", "offset 6 → 8"),
-        (LANGUAGE + "rank_offset", "10", "offset 10 → 8"),
-        (LANGUAGE + "tensor_parallel", "3", "TP 3 → 4"),
-        (LANGUAGE + "pipeline_parallel", "5", "PP 5 → 4"),
-        ("data.num_microbatches", "10000000", "micro-batches 10,000,000 → 1,024"),
-        ("ranks_per_node", "0", "ranks per node 0 → 8"),
-        ("ranks_per_node", "many", "ranks per node many → 8"),
-        ("world_size", "100000000000", "world size 100,000,000,0… → auto"),
-        ("world_size", "all", "world size all → auto"),
-    ],
+@rows(
+    "path, text, label",
+    (LANGUAGE + "data_parallel", "3", "DP 3 → 4"),
+    (LANGUAGE + "rank_offset", "6", "offset 6 → 8"),
+    (LANGUAGE + "rank_offset", "10", "offset 10 → 8"),
+    (LANGUAGE + "tensor_parallel", "3", "TP 3 → 4"),
+    (LANGUAGE + "pipeline_parallel", "5", "PP 5 → 4"),
+    ("data.num_microbatches", "10000000", "micro-batches 10,000,000 → 1,024"),
+    ("ranks_per_node", "0", "ranks per node 0 → 8"),
+    ("ranks_per_node", "many", "ranks per node many → 8"),
+    ("world_size", "100000000000", "world size 100,000,000,0… → auto"),
+    ("world_size", "all", "world size all → auto"),
 )
 def test_one_click_rights_it(path: str, text: str, label: str) -> None:
     driver = Driver("preset:llava_7b_heterogeneous")
@@ -196,17 +193,15 @@ def test_a_yaml_that_extends_another_says_so() -> None:
     assert "extends elsewhere.yaml" in driver.session.notice
 
 
-@pytest.mark.parametrize(
+@rows(
     "content",
-    [
-        {},
-        {"model": 3},
-        {"model": {"module_parallelisms": 7}},
-        {"model": {"module_parallelisms": {"a": 1}}},
-        {"model": {"module_parallelisms": {"a": {"tensor_parallel": []}}}, "data": []},
-        {"model": {"topology": {"a": "b"}, "module_parallelisms": {"a": {}, 3: {}}}},
-        {"model": {"module_architectures": [], "special_token_ids": 1, "topology": []}},
-    ],
+    {},
+    {"model": 3},
+    {"model": {"module_parallelisms": 7}},
+    {"model": {"module_parallelisms": {"a": 1}}},
+    {"model": {"module_parallelisms": {"a": {"tensor_parallel": []}}}, "data": []},
+    {"model": {"topology": {"a": "b"}, "module_parallelisms": {"a": {}, 3: {}}}},
+    {"model": {"module_architectures": [], "special_token_ids": 1, "topology": []}},
 )
 def test_a_config_that_is_hardly_one_is_shown_and_can_be_edited(content: dict[str, Any]) -> None:
     driver = Driver(content)
@@ -228,7 +223,7 @@ def test_a_config_that_is_hardly_one_is_shown_and_can_be_edited(content: dict[st
     assert driver.sentences == []
 
 
-@pytest.mark.parametrize("name", ["", "two words", "ä", "a/b", "images"])
+@rows("name", "", "two words", "ä", "a/b", "images")
 def test_a_name_that_is_none_or_taken_is_refused(name: str) -> None:
     driver = Driver()
     before = driver.session.draft

@@ -15,6 +15,7 @@ from mimokit_widgets.planner.background_search import SearchState
 from mimokit_widgets.planner.draft import Draft
 from mimokit_widgets.planner.outcome import resolved_config
 from mimokit_widgets.planner.verdicts import Verdicts
+from tests.rows import rows
 from tests.widgets.planner_sessions import IMAGES, LANGUAGE, Driver
 
 PRESETS = ("llava_7b_colocated", "llava_7b_homogeneous", "llava_7b_heterogeneous")
@@ -48,19 +49,17 @@ def test_half_the_tensor_parallel_size_on_the_same_gpus_is_a_tenth_faster() -> N
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("message", "why"),
-    [
-        ({"kind": "preset", "name": "llava_7b_heterogeneous"}, "24 GPUs instead of 8"),
-        ({"kind": "preset", "name": "three_encoders_7b_heterogeneous"}, "another model"),
-        ({"kind": "network", "name": "language_module", "published": "qwen2.5-72b"},
-         "another model"),
-        ({"kind": "gpu", "name": "h200"}, "h200 instead of h100"),
-        ({"kind": "edit", "path": ["data", "num_microbatches"], "text": "16"},
-         "128 samples per step instead of 64"),
-        ({"kind": "edit", "path": ["data", "seq_length"], "text": "2048"},
-         "sequence length 2,048 instead of 4,096"),
-    ],
+@rows(
+    "message, why",
+    ({"kind": "preset", "name": "llava_7b_heterogeneous"}, "24 GPUs instead of 8"),
+    ({"kind": "preset", "name": "three_encoders_7b_heterogeneous"}, "another model"),
+    ({"kind": "network", "name": "language_module", "published": "qwen2.5-72b"},
+     "another model"),
+    ({"kind": "gpu", "name": "h200"}, "h200 instead of h100"),
+    ({"kind": "edit", "path": ["data", "num_microbatches"], "text": "16"},
+     "128 samples per step instead of 64"),
+    ({"kind": "edit", "path": ["data", "seq_length"], "text": "2048"},
+     "sequence length 2,048 instead of 4,096"),
 )  # fmt: skip
 def test_other_work_is_not_compared(message: dict[str, Any], why: str) -> None:
     driver = Driver("preset:llava_7b_colocated")

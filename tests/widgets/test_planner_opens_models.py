@@ -9,6 +9,7 @@ import mimokit
 from mimokit.experiment.plan_of_model import config_of_model
 from mimokit_widgets import LayoutPlanner
 from tests.cli.test_plan_of_model import LLAMA, LLAVA
+from tests.rows import rows
 from tests.widgets.planner_sessions import Driver
 
 SECONDS = 180
@@ -73,20 +74,18 @@ def test_the_gpus_that_are_named_are_planned_for() -> None:
     assert ("No layout of all 7 GPUs is faster" in driver.session.notice) == fewer
 
 
-@pytest.mark.parametrize(
-    ("content", "gpus", "sentence"),
-    [
-        ("[1, 2", "", "File 'config.json': it is no JSON mapping; give the config.json of a"),
-        ([1], "", "File 'config.json': it is no JSON mapping; give the config.json of a"),
-        ({"hidden_size": 3}, "", "model_type"),
-        ({"model_type": "mamba"}, "", "model_type 'mamba' cannot be read; those of"),
-        ({**LLAMA, "quantization_config": {"quant_method": "gptq"}}, "",
-         "its weights are quantized (gptq), which is not trained; give the config.json of"),
-        ({**LLAMA, "hidden_size": "x"}, "", "hidden_size"),
-        (LLAMA, "eight", "Search: GPUs is the text 'eight'; write a whole number"),
-        (LLAMA, "0", "Search: GPUs is 0; it must be a whole number from 1 to"),
-        (LLAMA, "1", "no layout fits on 1 x NVIDIA H100 SXM 80GB"),
-    ],
+@rows(
+    "content, gpus, sentence",
+    ("[1, 2", "", "File 'config.json': it is no JSON mapping; give the config.json of a"),
+    ([1], "", "File 'config.json': it is no JSON mapping; give the config.json of a"),
+    ({"hidden_size": 3}, "", "model_type"),
+    ({"model_type": "mamba"}, "", "model_type 'mamba' cannot be read; those of"),
+    ({**LLAMA, "quantization_config": {"quant_method": "gptq"}}, "",
+     "its weights are quantized (gptq), which is not trained; give the config.json of"),
+    ({**LLAMA, "hidden_size": "x"}, "", "hidden_size"),
+    (LLAMA, "eight", "Search: GPUs is the text 'eight'; write a whole number"),
+    (LLAMA, "0", "Search: GPUs is 0; it must be a whole number from 1 to"),
+    (LLAMA, "1", "no layout fits on 1 x NVIDIA H100 SXM 80GB"),
 )  # fmt: skip
 def test_what_cannot_be_planned_is_a_sentence(content: object, gpus: str, sentence: str) -> None:
     driver = opened(content, gpus=gpus)

@@ -19,6 +19,7 @@ from mimokit_widgets.planner import background_search, paths
 from mimokit_widgets.planner.outcome import resolved_config
 from mimokit_widgets.view_models.found_layouts import ROWS, found_layouts, layouts_shown
 from tests import seams
+from tests.rows import rows
 from tests.widgets.planner_sessions import LANGUAGE, Driver
 
 SECONDS = 180
@@ -230,15 +231,13 @@ def _planned() -> tuple[Any, Any]:
     return config, mimokit.plan(config)
 
 
-@pytest.mark.parametrize(
-    ("gpus", "said"),
-    [
-        ("many", "GPUs is the text 'many'; write a whole number"),
-        ("0", "GPUs is 0; it must be a whole number from 1 to 131,072."),
-        ("-2", "GPUs is -2; it must be"),
-        ("9" * 30, "it must be a whole number from 1 to 131,072."),
-        ("1.5", "GPUs is the text '1.5'"),
-    ],
+@rows(
+    "gpus, said",
+    ("many", "GPUs is the text 'many'; write a whole number"),
+    ("0", "GPUs is 0; it must be a whole number from 1 to 131,072."),
+    ("-2", "GPUs is -2; it must be"),
+    ("9" * 30, "it must be a whole number from 1 to 131,072."),
+    ("1.5", "GPUs is the text '1.5'"),
 )
 def test_a_wrong_number_of_gpus_is_one_sentence(gpus: str, said: str) -> None:
     driver = searched(Driver(), gpus)

@@ -18,10 +18,11 @@ from mimokit.prediction import predict
 from mimokit_widgets import BatchSplit
 from mimokit_widgets.planner.networks import published_networks
 from tests.large_presets import LARGE_PRESETS
+from tests.rows import rows
 from tests.widgets.planner_sessions import IMAGES, LANGUAGE, Driver
 
 
-@pytest.mark.parametrize("name", LARGE_PRESETS)
+@rows("name", *LARGE_PRESETS)
 def test_every_preset_opens_without_a_problem(name: str) -> None:
     driver = Driver()
     driver.send("preset", name=name)
@@ -416,7 +417,7 @@ def test_what_the_data_section_says_of_a_module_follows_its_name() -> None:
     assert "eyes" not in str(driver.session.draft.content)
 
 
-@pytest.mark.parametrize("name", LARGE_PRESETS)
+@rows("name", *LARGE_PRESETS)
 def test_memory_and_time_are_those_that_the_predictor_gives(name: str) -> None:
     driver = Driver(f"preset:{name}")
     driver.send("tab", name="prediction")
@@ -460,10 +461,10 @@ def test_the_work_of_modules_is_a_table_and_a_recipe_changes_it() -> None:
     work = {each["module"]: each["rows"] for each in driver.screen["prediction"]["work"]}
     assert set(work) == set(driver.plan.modules)
     explained = predict("preset:llava_7b_colocated").explain()
-    for name, rows in work.items():
+    for name, shares in work.items():
         shown = [row for row in explained.of(name) if row.seconds or row.hidden]
-        assert [row["rates"] for row in rows] == [row.sum_text for row in shown]
-        assert [row["assumed"] for row in rows] == [row.assumed for row in shown]
+        assert [row["rates"] for row in shares] == [row.sum_text for row in shown]
+        assert [row["assumed"] for row in shares] == [row.assumed for row in shown]
     tensor = next(row for row in work["language_module"] if "tensor parallelism" in row["what"])
     assert "ranks, " in tensor["what"]
     assert tensor["bytes"]

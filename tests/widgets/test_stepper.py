@@ -4,7 +4,6 @@ import re
 import xml.etree.ElementTree as ElementTree
 
 import numpy as np
-import pytest
 
 from mimokit.config.data import ModalityPresence
 from mimokit.experiment import Stepper
@@ -12,6 +11,7 @@ from mimokit_widgets import StepperView, show_step
 from mimokit_widgets.notebooks.page import external_references
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
+from tests.rows import rows
 from tests.widgets.fake_cluster import FakeCluster, other_values
 
 LAYOUTS = {
@@ -34,7 +34,7 @@ def _arrows(picture: ElementTree.Element, kind: str) -> list[ElementTree.Element
     return [g for g in picture.iter("g") if g.get("class") == f"arrow {kind}"]
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
+@rows("name", *LAYOUTS)
 def test_every_step_of_an_iteration_can_be_drawn(name):
     stepper = Stepper(FakeCluster(), LAYOUTS[name])
     for _ in stepper.clock:

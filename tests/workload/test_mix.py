@@ -16,6 +16,7 @@ from mimokit.cli.main import app
 from mimokit.config import ConfigError
 from mimokit.workload import SampleMix, mix_names, mix_of, named_mix, read_mix, write_mix
 from mimokit.workload.files import Reservoir
+from tests.rows import rows
 
 COLUMNS = {"text": [200, 8000, 30], "images.items": [0, 1, 64], "images.size": [0, 576, 576]}
 
@@ -208,19 +209,17 @@ def test_a_data_set_of_mappings_is_measured() -> None:
     assert len(mimokit.measure(Counts(100), samples=10)) == 10
 
 
-@pytest.mark.parametrize(
-    ("dataset", "samples", "sentence"),
-    [
-        (Counts(0), 10, "Workload 'Counts': it has 0 samples; give it at least one."),
-        (
-            Counts(5000, broken=4711),
-            5000,
-            "Workload 'Counts': sample 4,711 raised OSError: the disk is full; mend it, or",
-        ),
-        (range(3), 10, "sample 0 raised TypeError: it is a int, not a mapping such as"),
-        (iter([]), 10, "it has no length; give it __len__ and __getitem__."),
-        (Counts(3), 0, "samples is 0; it must be a whole number of at least 1."),
-    ],
+@rows(
+    "dataset, samples, sentence",
+    (Counts(0), 10, "Workload 'Counts': it has 0 samples; give it at least one."),
+    (
+        Counts(5000, broken=4711),
+        5000,
+        "Workload 'Counts': sample 4,711 raised OSError: the disk is full; mend it, or",
+    ),
+    (range(3), 10, "sample 0 raised TypeError: it is a int, not a mapping such as"),
+    (iter([]), 10, "it has no length; give it __len__ and __getitem__."),
+    (Counts(3), 0, "samples is 0; it must be a whole number of at least 1."),
 )
 def test_a_data_set_that_cannot_be_measured_is_refused(
     dataset: Any, samples: int, sentence: str

@@ -16,6 +16,7 @@ from tests.evaluations import QUICK
 from tests.invariance import assert_computes_the_same
 from tests.layouts_apart import apart_config, apart_multimodal_config
 from tests.layouts_multimodal import LANGUAGE
+from tests.rows import rows
 
 VOCABULARY = 16
 DATA = apart_config((1, 1, 1), (1, 1, 1)).data
@@ -85,7 +86,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("change", "told"), WRONG.values(), ids=WRONG)
+@rows("change, told", *WRONG.values())
 def test_a_batch_that_is_none(change, told):
     batch = _batch()
     check_batch(batch, 4, DATA)

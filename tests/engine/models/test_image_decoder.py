@@ -13,6 +13,7 @@ from mimokit.engine.models.patches import cut_patches
 from mimokit.experiment import Evaluations, explain, train
 from tests.layouts_apart import apart_config, apart_multimodal_config, with_image_decoder
 from tests.layouts_multimodal import LANGUAGE
+from tests.rows import rows
 from tests.whole_runs import decoder_of_any_size
 
 ONE = (1, 1, 1)
@@ -106,24 +107,22 @@ def test_rows_of_a_recording_are_the_frames_of_its_tokens():
         made.targets(batch)
 
 
-@pytest.mark.parametrize(
-    ("fields", "told"),
-    [
-        (
-            {"image_size": 16},
-            "makes images of 16 x 16 pixels with 1 channel, but those of 'images'",
-        ),
-        (
-            {"patch_size": 8},
-            "an image of 1 row of patch_size 8, but an image of 'images' has 4 tok",
-        ),
-        ({"reconstructs": "sounds"}, "but 'sounds' does not read images; write one of"),
-        (
-            {"merge_size": 2},
-            "merge_size is 2, but the module is a decoder of images; only an encoder or",
-        ),
-        ({"modal_type": "rows"}, "modal_type is rows, but it comes behind 'language_module', whe"),
-    ],
+@rows(
+    "fields, told",
+    (
+        {"image_size": 16},
+        "makes images of 16 x 16 pixels with 1 channel, but those of 'images'",
+    ),
+    (
+        {"patch_size": 8},
+        "an image of 1 row of patch_size 8, but an image of 'images' has 4 tok",
+    ),
+    ({"reconstructs": "sounds"}, "but 'sounds' does not read images; write one of"),
+    (
+        {"merge_size": 2},
+        "merge_size is 2, but the module is a decoder of images; only an encoder or",
+    ),
+    ({"modal_type": "rows"}, "modal_type is rows, but it comes behind 'language_module', whe"),
 )
 def test_decoders_that_make_nothing_of_the_model_are_not_planned(fields, told):
     config = _config()

@@ -1,5 +1,7 @@
 """Stretched positions rotate as those of transformers, on one axis, on three and in encoders."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -8,6 +10,7 @@ from mimokit.engine.rotary import RotaryPositions
 from mimokit.experiment.reference import single_rank
 from mimokit.planning.layout import plan_checked
 from tests.layouts_multimodal import LANGUAGE, multimodal_config
+from tests.rows import rows
 
 TOKENS, ORIGINAL, BASE = 48, 20, 500.0
 STRETCHED = {
@@ -42,8 +45,7 @@ def _of_hugging_face(rope_type, original=ORIGINAL, width=16):
     return ROPE_INIT_FUNCTIONS[rope_type](config, torch.device("cpu"), seq_len=TOKENS)
 
 
-@pytest.mark.parametrize("original", [ORIGINAL, TOKENS])
-@pytest.mark.parametrize("rope_type", STRETCHED)
+@rows("original, rope_type", *itertools.product([ORIGINAL, TOKENS], STRETCHED))
 def test_frequencies_are_those_of_transformers(rope_type, original):
     wanted, growth = _of_hugging_face(rope_type, original)
     rotary = RotaryPositions(BASE, _scaling(rope_type, original), TOKENS)

@@ -14,6 +14,7 @@ from mimokit.engine.parallel.update import MainGradUpdate
 from mimokit.engine.part_times import UNTIMED
 from mimokit.extras.strategies.nodes.optim import OptimSpec
 from tests.layouts import digits_config
+from tests.rows import rows
 
 
 def _finalize(plan, config, gradients, tokens):
@@ -110,7 +111,7 @@ def test_adam_steps_on_what_was_reduced():
     assert parameter.grad is None, "left in place it would be added to twice"
 
 
-@pytest.mark.parametrize("rule", ["adam", "adamw", "sgd", "rmsprop", "adagrad"])
+@rows("rule", "adam", "adamw", "sgd", "rmsprop", "adagrad")
 def test_every_rule_of_torch_steps_on_what_was_reduced(rule):
     rule = OptimSpec.from_string(rule).cls
     ours, theirs = (torch.nn.Parameter(torch.ones(3)) for _ in range(2))

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from mimokit.engine.parallel.data_parallel import Ownership
 from mimokit.engine.parallel.grids import process_groups
 from mimokit.planning.ranks import DIMENSIONS, EXPERT_DIMENSIONS, RankGrid
+from tests.rows import rows
 
 LAYOUTS = [
     # (tp, cp, dp, pp), (expt_tp, ep, expt_dp, pp)
@@ -100,7 +99,7 @@ def counted(ranks: list[Rank], counts: Callable[[Rank, Any], bool]) -> Counter[H
     return pieces
 
 
-@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+@rows("layout", *LAYOUTS)
 def test_over_all_ranks_each_is_counted_and_written_once(layout: Any) -> None:
     ranks = ranks_of(*layout)
     pieces = counted(ranks, lambda rank, one: rank.ownership.owns(one))

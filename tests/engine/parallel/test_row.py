@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from mimokit.config import DataConfig
 from mimokit.experiment import Evaluations, train, verify
 from tests.layouts_multimodal import LANGUAGE
+from tests.rows import rows
 from tests.whole_runs import in_rows, learned_positions_on_contexts
 
 ONE = {"data_parallel": 1}
@@ -107,15 +108,13 @@ def test_bounds_are_those_of_the_batch_or_follow_from_its_labels():
     assert sample_lengths(batch, [0]) == [4, 4], "the rows of a placeholder are needed"
 
 
-@pytest.mark.parametrize(
-    ("bounds", "said"),
-    [
-        ([0, 3], r"cu_seqlens of \[0, 3\], but 2 samples; give 3 integers"),
-        ([1, 3, 4], r"cu_seqlens of \[1, 3, 4\], but 2 samples"),
-        ([0, 5, 6], "Sample 0 of the batch has 5 tokens by cu_seqlens, but its row in input_ids"),
-        ([0, 3, 3], "Sample 1 of the batch has 0 tokens by cu_seqlens"),
-        ([0, 2, 3], "Sample 0 of the batch has 2 tokens by cu_seqlens, but the label of its tok"),
-    ],
+@rows(
+    "bounds, said",
+    ([0, 3], r"cu_seqlens of \[0, 3\], but 2 samples; give 3 integers"),
+    ([1, 3, 4], r"cu_seqlens of \[1, 3, 4\], but 2 samples"),
+    ([0, 5, 6], "Sample 0 of the batch has 5 tokens by cu_seqlens, but its row in input_ids"),
+    ([0, 3, 3], "Sample 1 of the batch has 0 tokens by cu_seqlens"),
+    ([0, 2, 3], "Sample 0 of the batch has 2 tokens by cu_seqlens, but the label of its tok"),
 )
 def test_lengths_that_do_not_add_up_are_rejected(bounds, said):
     from mimokit.engine.data.check import check_batch

@@ -11,6 +11,7 @@ from mimokit.engine.pipeline.messages import decode_header, encode_header
 from mimokit.planning.message_tags import FIELD_BITS, Tag
 from mimokit.planning.schedule import ScheduleError
 from tests.layouts_apart import apart_config
+from tests.rows import rows
 
 FIELDS = [st.integers(0, (1 << bits) - 1) for _, bits in FIELD_BITS]
 
@@ -27,7 +28,7 @@ def test_different_messages_have_different_tags(one, other):
     assert (Tag(*one).encode() == Tag(*other).encode()) == (one == other)
 
 
-@pytest.mark.parametrize(("name", "bits"), FIELD_BITS)
+@rows("name, bits", *FIELD_BITS)
 def test_what_does_not_fit_is_refused(name, bits):
     fields = dict.fromkeys((name for name, _ in FIELD_BITS), 0)
     for value in (1 << bits, -1):

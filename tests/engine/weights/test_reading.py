@@ -1,5 +1,6 @@
 """The shards of all ranks are the checkpoint, bit for bit, and nothing else is read."""
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from mimokit.engine.weights.reading import fill, read_shard
 from mimokit.planning.weights import WeightPlanner, read_directory
 from tests.engine.weights.inverse import Tensors, fused, joined, to_hf
 from tests.hugging_face_weights import WHOLE, checkpoint
+from tests.rows import rows
 from tests.sparse_weights import LLAMA_70B, sparse_checkpoint
 
 SIZES = {
@@ -81,11 +83,14 @@ def assert_same(found: Tensors, wanted: Tensors) -> None:
     assert set(left) <= {"lm_head.weight", "output_layer.weight"}  # a tied head on the last stage
 
 
-@pytest.mark.parametrize("layout", [(1, 1), (2, 2), (4, 1), (8, 3)])
-@pytest.mark.parametrize("name", WHOLE)
-def test_the_shards_of_all_ranks_are_the_checkpoint(name: str, layout: tuple[int, int]) -> None:
+def check_shards(name: str, layout: tuple[int, int]) -> None:
     directory = checkpoint(name)
     assert_same(back(name, joined(shards(directory, *layout))), stored(directory))
+
+
+@rows("layout, name", *itertools.product([(1, 1), (2, 2), (4, 1), (8, 3)], WHOLE))
+def test_the_shards_of_all_ranks_are_the_checkpoint(name: str, layout: tuple[int, int]) -> None:
+    check_shards(name, layout)
 
 
 def test_padding_is_zero_and_a_tied_head_is_on_both_ends() -> None:
@@ -174,4 +179,4 @@ def test_a_naive_slice_of_gate_and_up_is_seen(monkeypatch: pytest.MonkeyPatch) -
     right = feed_forward.cut_outputs
     monkeypatch.setattr(feed_forward, "cut_outputs", naive)
     with pytest.raises(AssertionError, match=r"gate_proj|up_proj"):
-        test_the_shards_of_all_ranks_are_the_checkpoint("llama", (2, 1))
+        check_shards("llama", (2, 1))

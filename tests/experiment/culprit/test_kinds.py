@@ -9,6 +9,7 @@ import pytest
 from mimokit.experiment.culprit.arrays import OnRank
 from mimokit.experiment.culprit.kinds import kind_of
 from tests.experiment.culprit.reports import COLUMNS, CULPRIT, PARTS, WHOLE
+from tests.rows import rows
 
 RIGHT = tuple(replace(part, values=WHOLE.values[:, part.columns]) for part in PARTS)
 SIZES = {"tensor_parallel": 2, "num_microbatches": 3}
@@ -24,22 +25,20 @@ SWAPPED = tuple(replace(RIGHT[n], values=RIGHT[1 - n].values) for n in (0, 1))
 ONE_SAMPLE = WHOLE.values + np.where(WHOLE.samples == 2, 1.0, 0.0)[:, None]
 
 
-@pytest.mark.parametrize(
-    ("parts", "words"),
-    [
-        (tuple(replace(p, values=2 * p.values) for p in RIGHT), "2 times .* is tensor_parallel"),
-        (tuple(replace(p, values=p.values / 3) for p in RIGHT), "1 / num_microbatches"),
-        (tuple(replace(p, values=0 * p.values) for p in RIGHT), "it is 0"),
-        (_copies(NOISE, WHOLE.values - NOISE), "ranks 0, 1 hold summands .* not added up"),
-        (_copies(NOISE, 2 * WHOLE.values - NOISE), "hold different values, of which it is the m"),
-        (_copies(WHOLE.values, NOISE), "ranks 0, 1 should hold the same; rank 1 hold"),
-        (SWAPPED, "rank 0 holds the part of rank 1"),
-        (_copies(np.roll(WHOLE.values, 1, 0)), "its rows are shifted by 1"),
-        (_copies(WHOLE.values[:, ::-1]), "its columns are in reverse order"),
-        (_copies(ONE_SAMPLE), "only 16 of its 64 rows differ, of sample 2"),
-        (RIGHT[:1], "64 of its 64 rows are not complete"),
-        ((), "no rank has it"),
-    ],
+@rows(
+    "parts, words",
+    (tuple(replace(p, values=2 * p.values) for p in RIGHT), "2 times .* is tensor_parallel"),
+    (tuple(replace(p, values=p.values / 3) for p in RIGHT), "1 / num_microbatches"),
+    (tuple(replace(p, values=0 * p.values) for p in RIGHT), "it is 0"),
+    (_copies(NOISE, WHOLE.values - NOISE), "ranks 0, 1 hold summands .* not added up"),
+    (_copies(NOISE, 2 * WHOLE.values - NOISE), "hold different values, of which it is the m"),
+    (_copies(WHOLE.values, NOISE), "ranks 0, 1 should hold the same; rank 1 hold"),
+    (SWAPPED, "rank 0 holds the part of rank 1"),
+    (_copies(np.roll(WHOLE.values, 1, 0)), "its rows are shifted by 1"),
+    (_copies(WHOLE.values[:, ::-1]), "its columns are in reverse order"),
+    (_copies(ONE_SAMPLE), "only 16 of its 64 rows differ, of sample 2"),
+    (RIGHT[:1], "64 of its 64 rows are not complete"),
+    ((), "no rank has it"),
 )
 def test_a_pattern_is_told(parts, words):
     assert re.search(words, kind_of(WHOLE, parts, SIZES))

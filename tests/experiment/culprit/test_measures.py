@@ -18,6 +18,7 @@ from mimokit.experiment.culprit.measures import (
 )
 from mimokit.experiment.culprit.sketches import Joined, Whole
 from mimokit.planning.seams import SIGNS, Seam, SeamPhase
+from tests.rows import rows
 
 WEIGHT = Seam(1, "language_module", "weight", SeamPhase.WEIGHT)
 
@@ -43,15 +44,13 @@ def test_the_spread_of_a_small_update_is_all_that_changes() -> None:
     assert found.differs, "a rounding of a weight explains no more than that"
 
 
-@pytest.mark.parametrize(
-    ("spread", "times", "allowed"),
-    [
-        (0.0, ALLOWED, TOLERANCE),
-        (0.01, ALLOWED, 0.01 * ALLOWED),
-        (0.01, ALLOWED_WITH_EXPERTS, 0.01 * ALLOWED_WITH_EXPERTS),
-        (0.25, ALLOWED_WITH_EXPERTS, UNLIKE),
-        (1.4, ALLOWED, 1.4 * ALLOWED_OF_NOISE),
-    ],
+@rows(
+    "spread, times, allowed",
+    (0.0, ALLOWED, TOLERANCE),
+    (0.01, ALLOWED, 0.01 * ALLOWED),
+    (0.01, ALLOWED_WITH_EXPERTS, 0.01 * ALLOWED_WITH_EXPERTS),
+    (0.25, ALLOWED_WITH_EXPERTS, UNLIKE),
+    (1.4, ALLOWED, 1.4 * ALLOWED_OF_NOISE),
 )
 def test_a_tensor_unlike_the_right_one_is_not_explained_by_rounding(
     spread: float, times: float, allowed: float

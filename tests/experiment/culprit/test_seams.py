@@ -1,5 +1,6 @@
 """Sketches of parts add up to those of whole tensors, and what is missing or doubled is found."""
 
+import itertools
 import pickle
 from dataclasses import replace
 from types import SimpleNamespace
@@ -27,6 +28,7 @@ from mimokit.planning.seams import GIVEN_ROWS, Recording, Seam, SeamPhase, SeamP
 from tests import seams
 from tests.experiment.culprit.faults.layouts import fan_in
 from tests.experiment.culprit.reports import CULPRIT, FIRST
+from tests.rows import rows
 
 ROWS, COLUMNS = 12, 10
 PLACES = RowPlaces(np.repeat(np.arange(3), 4), np.tile(np.arange(4), 3))
@@ -283,8 +285,7 @@ def test_a_verdict_that_passes_states_spread_and_tolerance():
     )
 
 
-@pytest.mark.parametrize("dimension", [0, 1])
-@pytest.mark.parametrize("wrong", [0, 1, None])
+@rows("dimension, wrong", *itertools.product([0, 1], [0, 1, None]))
 def test_a_wrong_shard_of_a_matrix_is_that_of_its_rank_and_has_a_border(dimension, wrong):
     weight = torch.randn(6, 4, generator=torch.Generator().manual_seed(6))
     seam = Seam(0, "images", "weight", SeamPhase.REDUCED)
@@ -356,19 +357,17 @@ def test_the_line_of_a_decorated_function_is_its_own(monkeypatch):
     assert lines_of_step(plan) == lines
 
 
-@pytest.mark.parametrize(
-    ("operation", "phase", "line"),
-    [
-        ("decoder.layers.0.mlp.linear_fc1", SeamPhase.FORWARD, "mlp.py:1"),
-        ("decoder.layers.0.mlp.linear_fc1.weight", SeamPhase.ACCUMULATED, "mlp.py:1"),
-        ("decoder.layers.0.mlp.linear_fc1.weight", SeamPhase.REDUCED, "update.py:2"),
-        ("decoder.layers.0.input", SeamPhase.FORWARD, "block.py:3"),
-        ("decoder.layers.0.output", SeamPhase.BACKWARD, "block.py:3"),
-        ("rows", SeamPhase.FORWARD, "stages.py:4"),
-        ("rows for writer", SeamPhase.BACKWARD, "stages.py:5"),
-        ("loss", SeamPhase.BACKWARD, "loss.py:6"),
-        ("unknown", SeamPhase.FORWARD, ""),
-    ],
+@rows(
+    "operation, phase, line",
+    ("decoder.layers.0.mlp.linear_fc1", SeamPhase.FORWARD, "mlp.py:1"),
+    ("decoder.layers.0.mlp.linear_fc1.weight", SeamPhase.ACCUMULATED, "mlp.py:1"),
+    ("decoder.layers.0.mlp.linear_fc1.weight", SeamPhase.REDUCED, "update.py:2"),
+    ("decoder.layers.0.input", SeamPhase.FORWARD, "block.py:3"),
+    ("decoder.layers.0.output", SeamPhase.BACKWARD, "block.py:3"),
+    ("rows", SeamPhase.FORWARD, "stages.py:4"),
+    ("rows for writer", SeamPhase.BACKWARD, "stages.py:5"),
+    ("loss", SeamPhase.BACKWARD, "loss.py:6"),
+    ("unknown", SeamPhase.FORWARD, ""),
 )
 def test_every_tensor_has_its_line(operation, phase, line):
     code = {

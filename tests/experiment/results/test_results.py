@@ -31,6 +31,7 @@ from mimokit.samples import (
 from tests import seams
 from tests.charts.fakes import samples, step
 from tests.layouts import digits_config
+from tests.rows import rows
 
 CONFIG = digits_config((1, 8), (4, 2), num_iterations=10, warmup_iterations=2)
 PLAN = mimokit.plan(CONFIG)
@@ -327,7 +328,7 @@ def test_two_runs_of_one_name_in_one_second_have_different_folders(
     assert len({new_root(tmp_path / "b") for _ in range(3)}) == 3
 
 
-@pytest.mark.parametrize("name", ["..", "", "a/b", "../up", "two\nlines", "x" * 300, ".hidden"])
+@rows("name", "..", "", "a/b", "../up", "two\nlines", "x" * 300, ".hidden")
 def test_a_name_that_is_no_folder_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="results cannot have a folder of this name"):
         new_run_folder(name)

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from mimokit.cli.main import app
 from tests.extras.strategies.network.measured import LATENCY, NODES, PARAMETERS, ROUNDS
+from tests.rows import rows
 
 LINE = {
     "nodes": "4",
@@ -65,22 +66,20 @@ def test_a_table_shows_the_same() -> None:
     assert "none" in call("demo").stdout
 
 
-@pytest.mark.parametrize(
-    ("name", "changed", "sentence"),
-    [
-        ("dilocco", {}, "it does not exist; did you mean diloco"),
-        ("diloco", {"h": "0"}, "--h is 0; it must be at least 1"),
-        ("sparta", {"h": "3"}, "--h is not an argument of sparta"),
-        ("diloco", {"nodes": "0"}, "The number of nodes is 0"),
-        ("noloco", {"nodes": "1000000000000"}, "The number of nodes is 1000000000000; it must be"),
-        ("diloco", {"parameters": "0"}, "--parameters is 0; it must be at least 1"),
-        ("diloco", {"bandwidth": "200"}, "--bandwidth is '200': it has no unit"),
-        ("diloco", {"bandwidth": "0 bit/s"}, "it must be above 0"),
-        ("diloco", {"latency": "3 m"}, "--latency is '3 m': it is not a duration"),
-        ("diloco", {"compute_seconds": "nan"}, "--compute-seconds is nan; it must be above 0"),
-        ("diloco", {"target_utilisation": "1"}, "--target-utilisation is 1.0"),
-        ("streaming_diloco", {"fragments": "3"}, "--fragments is 3 and does not divide H"),
-    ],
+@rows(
+    "name, changed, sentence",
+    ("dilocco", {}, "it does not exist; did you mean diloco"),
+    ("diloco", {"h": "0"}, "--h is 0; it must be at least 1"),
+    ("sparta", {"h": "3"}, "--h is not an argument of sparta"),
+    ("diloco", {"nodes": "0"}, "The number of nodes is 0"),
+    ("noloco", {"nodes": "1000000000000"}, "The number of nodes is 1000000000000; it must be"),
+    ("diloco", {"parameters": "0"}, "--parameters is 0; it must be at least 1"),
+    ("diloco", {"bandwidth": "200"}, "--bandwidth is '200': it has no unit"),
+    ("diloco", {"bandwidth": "0 bit/s"}, "it must be above 0"),
+    ("diloco", {"latency": "3 m"}, "--latency is '3 m': it is not a duration"),
+    ("diloco", {"compute_seconds": "nan"}, "--compute-seconds is nan; it must be above 0"),
+    ("diloco", {"target_utilisation": "1"}, "--target-utilisation is 1.0"),
+    ("streaming_diloco", {"fragments": "3"}, "--fragments is 3 and does not divide H"),
 )
 def test_what_is_rejected(name: str, changed: dict[str, str], sentence: str) -> None:
     done = call(name, **changed)

@@ -5,6 +5,7 @@ import pytest
 
 from benchmarks.frame_cost import fit_cost
 from mimokit.planning.frames import FrameCost
+from tests.rows import rows
 
 
 def test_a_cost_is_found_from_measured_calls() -> None:
@@ -22,15 +23,13 @@ def test_a_frame_of_twice_the_patches_costs_more_than_two_frames() -> None:
     assert cost.loads([100, 200]).tolist() == [200, 600]
 
 
-@pytest.mark.parametrize(
-    ("frames", "seconds", "sentence"),
-    [
-        ([[4], [8]], [1.0], "2 calls but 1 times"),
-        ([[4], [4]], [1.0, 1.1], "all the same frames"),
-        ([], [], "all the same frames"),
-        ([[4], [8]], [1.0, 0.0], "each must be above 0"),
-        ([[4], [400]], [1.0, 0.5], "do not rise with the frames"),
-    ],
+@rows(
+    "frames, seconds, sentence",
+    ([[4], [8]], [1.0], "2 calls but 1 times"),
+    ([[4], [4]], [1.0, 1.1], "all the same frames"),
+    ([], [], "all the same frames"),
+    ([[4], [8]], [1.0, 0.0], "each must be above 0"),
+    ([[4], [400]], [1.0, 0.5], "do not rise with the frames"),
 )
 def test_measurements_that_say_nothing(frames: list, seconds: list, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):

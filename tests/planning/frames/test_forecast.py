@@ -3,6 +3,7 @@
 import pytest
 
 from mimokit.planning.frames import FrameCost, FrameLinks, forecast_frames
+from tests.rows import rows
 
 FAST = FrameLinks(bytes_per_second=1e9, latency=1e-5, input_bytes=100, output_bytes=200)
 MILLISECOND_PER_PATCH = FrameCost(1e-3)
@@ -48,15 +49,13 @@ def test_a_frozen_encoder_has_no_gradients_to_send() -> None:
     assert found.traffic_bytes == 20 * 300
 
 
-@pytest.mark.parametrize(
-    ("patches", "links", "sentence"),
-    [
-        ([], (1e9, 0, 0, 0), "num_ranks is 0"),
-        ([[1, -1]], (1e9, 0, 0, 0), "Frame 1 has a load of -0.001"),
-        ([[1]], (0, 0, 0, 0), "bytes_per_second is 0; it is above 0"),
-        ([[1]], (float("nan"), 0, 0, 0), "bytes_per_second is nan"),
-        ([[1]], (1, -1, 0, 0), "latency is -1; it is at least 0"),
-    ],
+@rows(
+    "patches, links, sentence",
+    ([], (1e9, 0, 0, 0), "num_ranks is 0"),
+    ([[1, -1]], (1e9, 0, 0, 0), "Frame 1 has a load of -0.001"),
+    ([[1]], (0, 0, 0, 0), "bytes_per_second is 0; it is above 0"),
+    ([[1]], (float("nan"), 0, 0, 0), "bytes_per_second is nan"),
+    ([[1]], (1, -1, 0, 0), "latency is -1; it is at least 0"),
 )
 def test_what_cannot_be_forecast(patches: list, links: tuple, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):

@@ -5,6 +5,7 @@ import pytest
 
 from mimokit.planning.frames import lpt_balance, plan_frames
 from tests.planning.frames.batches import images, mixed, videos
+from tests.rows import rows
 
 
 def in_blocks(frames: int, ranks: int) -> np.ndarray:
@@ -54,15 +55,13 @@ def test_traffic_says_what_travels_between_which_ranks() -> None:
         plan_frames([1], 1).traffic()
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"home": [0, 5]}, "The home of frame 1 is rank 5; the ranks are 0 to 1"),
-        ({"home": [0]}, "The home of 2 frames has shape \\(1,\\)"),
-        ({"home": [0, 1], "tolerance": -1}, "tolerance is -1; it is a share: at least 0"),
-        ({"home": [0, 1], "tolerance": float("nan")}, "tolerance is nan"),
-        ({"home": [0, 1], "ranks_per_node": 0}, "ranks_per_node is 0"),
-    ],
+@rows(
+    "options, sentence",
+    ({"home": [0, 5]}, "The home of frame 1 is rank 5; the ranks are 0 to 1"),
+    ({"home": [0]}, "The home of 2 frames has shape \\(1,\\)"),
+    ({"home": [0, 1], "tolerance": -1}, "tolerance is -1; it is a share: at least 0"),
+    ({"home": [0, 1], "tolerance": float("nan")}, "tolerance is nan"),
+    ({"home": [0, 1], "ranks_per_node": 0}, "ranks_per_node is 0"),
 )
 def test_what_is_no_home_and_no_share(options: dict, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):

@@ -15,6 +15,7 @@ from mimokit.architecture.tensor_cut import TensorShard
 from mimokit.cli.main import app
 from mimokit.planning.weights import WeightPlan, plan_weights, read_directory
 from tests.hugging_face_weights import WHOLE, checkpoint
+from tests.rows import rows
 from tests.sparse_weights import LLAMA_70B, sparse_checkpoint
 
 LAYOUTS = ((1, 1), (2, 2), (4, 1), (8, 3))
@@ -56,8 +57,7 @@ def holders(directory: Path, plan: WeightPlan) -> dict[str, np.ndarray[Any, Any]
     return counts
 
 
-@pytest.mark.parametrize("name", WHOLE)
-def test_every_entry_is_held_once_or_by_all_ranks_of_a_stage(name: str) -> None:
+def check_entries(name: str) -> None:
     directory = checkpoint(name)
     for tensor, pipeline in LAYOUTS:
         plan = plan_weights(directory, tensor, pipeline)
@@ -73,6 +73,11 @@ def test_every_entry_is_held_once_or_by_all_ranks_of_a_stage(name: str) -> None:
             assert count.max() in ({2} if tied and pipeline > 1 else copies), held
 
 
+@rows("name", *WHOLE)
+def test_every_entry_is_held_once_or_by_all_ranks_of_a_stage(name: str) -> None:
+    check_entries(name)
+
+
 def test_a_row_that_no_rank_holds_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     right = TensorShard._spans
 
@@ -81,7 +86,7 @@ def test_a_row_that_no_rank_holds_is_seen(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(TensorShard, "_spans", short)
     with pytest.raises(AssertionError):
-        test_every_entry_is_held_once_or_by_all_ranks_of_a_stage("gpt2")
+        check_entries("gpt2")
 
 
 def test_gate_and_up_and_the_groups_are_cut_where_megatron_cuts_them() -> None:

@@ -33,6 +33,7 @@ from mimokit.engine.strategies import (
 from mimokit.extras.strategies.nodes.codecs import decode, encode, pack, unpack
 from mimokit.extras.strategies.nodes.diloco import OuterWeights
 from tests.extras.strategies.nodes.nodes import MyStrategy, batch, net
+from tests.rows import rows
 
 ALL = (
     SimpleReduceStrategy,
@@ -88,7 +89,7 @@ def trained(strategy: Strategy, steps: int = 5) -> list[float]:
     return losses
 
 
-@pytest.mark.parametrize("kind", [MyStrategy, MyComposableStrategy, *ALL])
+@rows("kind", MyStrategy, MyComposableStrategy, *ALL)
 def test_every_strategy_trains_with_a_schedule(kind: type[Strategy]) -> None:
     arguments: dict[str, Any] = {} if kind is DeMoStrategy else {"max_norm": 1.0}
     strategy = kind(
@@ -143,21 +144,19 @@ def test_a_scheduler_of_torch() -> None:
     assert strategy.lr == 0.25
 
 
-@pytest.mark.parametrize(
-    ("make", "sentence"),
-    [
-        (
-            lambda: FedAvgStrategy(inner_optim=1),
-            "FedAvgStrategy: unknown argument inner_optim; did",
-        ),
-        (lambda: FedAvgStrategy(inner_optim=1), "did you mean optim_spec?"),
-        (lambda: DiLoCoStrategy(inner_optim=1), "did you mean optim_spec?"),
-        (lambda: DiLoCoStrategy(outer_optim=1), "did you mean outer_optim_spec?"),
-        (lambda: SPARTAStrategy(p=0.1), "did you mean p_sparta?"),
-        (lambda: StreamingDiLoCoStrategy(fragment=3), "did you mean fragments?"),
-        (lambda: MyStrategy(max_nrm=1), "MyStrategy: unknown argument max_nrm; did you mean max_"),
-        (lambda: DeMoStrategy(max_norm=1.0), "DeMoStrategy: unknown argument max_norm"),
-    ],
+@rows(
+    "make, sentence",
+    (
+        lambda: FedAvgStrategy(inner_optim=1),
+        "FedAvgStrategy: unknown argument inner_optim; did",
+    ),
+    (lambda: FedAvgStrategy(inner_optim=1), "did you mean optim_spec?"),
+    (lambda: DiLoCoStrategy(inner_optim=1), "did you mean optim_spec?"),
+    (lambda: DiLoCoStrategy(outer_optim=1), "did you mean outer_optim_spec?"),
+    (lambda: SPARTAStrategy(p=0.1), "did you mean p_sparta?"),
+    (lambda: StreamingDiLoCoStrategy(fragment=3), "did you mean fragments?"),
+    (lambda: MyStrategy(max_nrm=1), "MyStrategy: unknown argument max_nrm; did you mean max_"),
+    (lambda: DeMoStrategy(max_norm=1.0), "DeMoStrategy: unknown argument max_norm"),
 )
 def test_unknown_arguments_are_rejected(make: Any, sentence: str) -> None:
     with pytest.raises(TypeError) as caught:
@@ -166,23 +165,21 @@ def test_unknown_arguments_are_rejected(make: Any, sentence: str) -> None:
     assert isinstance(caught.value, ConfigError)
 
 
-@pytest.mark.parametrize(
-    ("make", "sentence"),
-    [
-        (lambda: DiLoCoStrategy(H=0), "H is 0; it must be at least 1"),
-        (lambda: SPARTAStrategy(p_sparta=0.0), "p_sparta is 0.0; it must be greater than 0"),
-        (lambda: SPARTAStrategy(index_selector="radom"), "index_selector is the text 'radom'"),
-        (lambda: DeMoStrategy(compression_topk=0), "compression_topk is 0"),
-        (lambda: OptimSpec.from_string("adamv"), "Optimizer 'adamv': it does not exist"),
-        (
-            lambda: trained(SimpleReduceStrategy(lr_scheduler="cosine")),
-            "lr_scheduler: cosine is not known; write lambda_cosine",
-        ),
-        (
-            lambda: trained(NoLoCoStrategy(group_size=3)),
-            "strategy.group_size is 3, but the number of nodes",
-        ),
-    ],
+@rows(
+    "make, sentence",
+    (lambda: DiLoCoStrategy(H=0), "H is 0; it must be at least 1"),
+    (lambda: SPARTAStrategy(p_sparta=0.0), "p_sparta is 0.0; it must be greater than 0"),
+    (lambda: SPARTAStrategy(index_selector="radom"), "index_selector is the text 'radom'"),
+    (lambda: DeMoStrategy(compression_topk=0), "compression_topk is 0"),
+    (lambda: OptimSpec.from_string("adamv"), "Optimizer 'adamv': it does not exist"),
+    (
+        lambda: trained(SimpleReduceStrategy(lr_scheduler="cosine")),
+        "lr_scheduler: cosine is not known; write lambda_cosine",
+    ),
+    (
+        lambda: trained(NoLoCoStrategy(group_size=3)),
+        "strategy.group_size is 3, but the number of nodes",
+    ),
 )
 def test_wrong_values_are_rejected(make: Any, sentence: str) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -235,7 +232,7 @@ def test_a_selector_of_a_user() -> None:
     assert losses[-1] < losses[0]
 
 
-@pytest.mark.parametrize("bits", [2, 3, 4, 5, 8])
+@rows("bits", 2, 3, 4, 5, 8)
 def test_codecs_give_back_the_nearest_number(bits: int) -> None:
     torch.manual_seed(bits)
     whole = torch.randint(0, 2**bits, (3, 17), dtype=torch.uint8)
