@@ -31,7 +31,7 @@ from mimokit.architecture.tokens import (
     rows_of_table,
 )
 from mimokit.architecture.transformer import Transformer
-from mimokit.config import MimoParallelismConfig, ModuleArchitecture, ProjectorArchitecture
+from mimokit.config import ModelSection, ModuleArchitecture, ProjectorArchitecture
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.config.graph import topological_order
 
@@ -70,7 +70,7 @@ def network_of_fields(fields: Mapping[str, Any]) -> ModuleArchitecture:
     return ModuleArchitecture.model_construct(**{name: stated[name] for name in short})
 
 
-def model_of_config(model: MimoParallelismConfig, name: str = "model") -> MultimodalModel:
+def model_of_config(model: ModelSection, name: str = "model") -> MultimodalModel:
     """Return the description of the networks in a config.
 
     Fields that a config leaves unset are as mimokit's engine builds them, with Megatron's defaults:
@@ -103,7 +103,7 @@ def model_of_config(model: MimoParallelismConfig, name: str = "model") -> Multim
     return whole
 
 
-def feeds_of_config(model: MimoParallelismConfig) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def feeds_of_config(model: ModelSection) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Return `MultimodalModel.feeds` of a config, feeders first."""
     language, topology = model.llm_module_name, model.module_topology
     usual = {name: () if name == language else (language,) for name in topology}
@@ -115,7 +115,7 @@ def feeds_of_config(model: MimoParallelismConfig) -> tuple[tuple[str, tuple[str,
     )
 
 
-def modules_of_config(model: MimoParallelismConfig) -> tuple[Module, ...]:
+def modules_of_config(model: ModelSection) -> tuple[Module, ...]:
     """Return the encoders, the language model and the decoders of a config as the engine has them.
 
     It pads a vocabulary only where the config says so.
@@ -126,7 +126,7 @@ def modules_of_config(model: MimoParallelismConfig) -> tuple[Module, ...]:
     return (*described.branches, language, *described.decoders)
 
 
-def cuts_of_config(model: MimoParallelismConfig) -> dict[str, dict[str, TensorCut]]:
+def cuts_of_config(model: ModelSection) -> dict[str, dict[str, TensorCut]]:
     """Return module -> tensor of the whole module -> how it is cut."""
     return {module.name: cuts_of(module) for module in modules_of_config(model)}
 

@@ -231,7 +231,7 @@ def _engines_for(experiments: Sequence[Experiment]) -> int:
 
 def _runnable(file: str) -> ExperimentConfig:
     from mimokit.config import check_runnable
-    from mimokit.config.user_code import checked_code
+    from mimokit.config.checked_code import checked_code
     from mimokit.experiment.prepare import finalized_copy
 
     config = finalized_copy(file)

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from mimokit.config.errors import Fix as Fix
     from mimokit.config.errors import Problem as Problem
     from mimokit.config.experiment import ExperimentConfig as ExperimentConfig
+    from mimokit.config.experiment import MimoParallelismConfig as MimoParallelismConfig
     from mimokit.config.layer_architecture import ProjectorArchitecture as ProjectorArchitecture
     from mimokit.config.layer_architecture import RopeScaling as RopeScaling
-    from mimokit.config.model import MimoParallelismConfig as MimoParallelismConfig
     from mimokit.config.parallelism import ModuleParallelismConfig as ModuleParallelismConfig
     from mimokit.config.prediction import PredictedInput as PredictedInput
     from mimokit.config.prediction import PredictionConfig as PredictionConfig
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from mimokit.config.runtime import DeploymentMode as DeploymentMode
     from mimokit.config.runtime import PipelineSchedule as PipelineSchedule
     from mimokit.config.runtime import RuntimeConfig as RuntimeConfig
+    from mimokit.config.sections import ExperimentSections as ExperimentSections
+    from mimokit.config.sections import ModelSection as ModelSection
     from mimokit.config.strategy import NetworkConfig as NetworkConfig
     from mimokit.config.strategy import OptimizerConfig as OptimizerConfig
     from mimokit.config.strategy import StrategyConfig as StrategyConfig

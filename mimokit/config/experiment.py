@@ -1,4 +1,4 @@
-"""A whole config: model, data, runtime."""
+"""Configs that check themselves: of a model, and whole ones of model, data and runtime."""
 
 from __future__ import annotations
 
@@ -7,22 +7,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
-from pydantic import Field, PrivateAttr
+from pydantic import PrivateAttr
 
-from mimokit.config.base import ConfigModel, PassedChecks, world_check
-from mimokit.config.data import DataConfig
+from mimokit.config.base import PassedChecks, world_check
 from mimokit.config.errors import ConfigError, Problem
-from mimokit.config.model import MimoParallelismConfig
 from mimokit.config.parallelism import ModuleParallelismConfig
-from mimokit.config.prediction import PredictionConfig
 from mimokit.config.runtime import (
     SCHEDULE_OF_MODE,
     THREE_PHASE,
     DeploymentMode,
     PipelineSchedule,
-    RuntimeConfig,
 )
-from mimokit.config.strategy import StrategyConfig
+from mimokit.config.sections import ExperimentSections, ModelSection
 from mimokit.config.yaml_file import yaml_text
 
 Sizes: TypeAlias = "Mapping[str, Any] | ModuleParallelismConfig"
@@ -48,26 +44,30 @@ UNCHECKED = {
 """Fields that no rule reads: a copy that differs in them alone needs no new check."""
 
 
-class ExperimentConfig(ConfigModel):
+class MimoParallelismConfig(ModelSection):
+    """The modules of a model, their parallel sizes and their networks."""
+
+    def finalize(self, world_size: int | None = None) -> Self:
+        """Compute missing data_parallel sizes and check everything; return the same object.
+
+        Args:
+            world_size: ranks of the world, or None for as many as the modules need.
+
+        Raises:
+            ConfigError: all problems at once; nothing was changed then.
+        """
+        from mimokit.config.rules import check_model
+        from mimokit.config.world_size import resolve
+
+        check_model(self, world_size)
+        self.module_parallelisms = dict(resolve(self, world_size).sizes)
+        return self
+
+
+class ExperimentConfig(ExperimentSections):
     """One experiment. Unpacks as `model, data, runtime = config`."""
 
     model: MimoParallelismConfig
-    """Modules, ranks and networks."""
-
-    data: DataConfig
-    """Batches and samples."""
-
-    runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)
-    """Steps, metrics and optimizer."""
-
-    name: str = "experiment"
-    """Name of the run. From a file: its name without the suffix."""
-
-    prediction: PredictionConfig | None = None
-    """What a prediction assumes. None: the defaults."""
-
-    strategy: StrategyConfig | None = None
-    """Replicas of the layout and what they exchange. None: one replica."""
 
     _passed: PassedChecks = PrivateAttr(default_factory=PassedChecks)
 
@@ -92,50 +92,17 @@ class ExperimentConfig(ConfigModel):
         self.mark_passed(world_check(size) for size in (None, world_size, needed))
         return self
 
-    @property
-    def inner_runtime(self) -> RuntimeConfig:
-        """The runtime section, with the inner optimizer of the strategy as its optimizer."""
-        inner = None if self.strategy is None else self.strategy.inner_optimizer
-        if inner is None:
-            return self.runtime
-        names = {"learning_rate": inner.lr, "weight_decay": inner.weight_decay}
-        names["adam_epsilon"] = inner.eps
-        named = {name: value for name, value in names.items() if value is not None}
-        return self.runtime.model_copy(update=named)
-
-    @property
-    def replicas(self) -> int:
-        """Replicas of the layout, between which a strategy exchanges."""
-        return 1 if self.strategy is None else self.strategy.replicas
-
-    @property
-    def total_world_size(self) -> int:
-        """Ranks of all replicas of the layout; `ConfigError` if a data_parallel is missing."""
-        return self.model.total_world_size * self.replicas
-
-    def tokens_of(self, encoder: str) -> int:
-        """Return the most tokens per sample that the rows of an encoder become on one path.
-
-        The paths on which items reach the last module before the language module have equal shares
-        of its tokens; of several last modules that with the fewest decides.
-        """
-        model, own = self.model, self.model.paths_of_items(encoder)
-        return min(
-            self.data.modality_seq_length(last) * own // model.paths_of_items(last)
-            for last in model.ends_of(encoder)
-        )
-
     def ranks_of_replica(self, world_size: int | None) -> int | None:
         """Return the ranks of one replica of the layout in a world; None: as many as it needs."""
         return world_size if world_size is None else world_size // self.replicas
 
     def has_passed(self, check: str) -> bool:
         """Return whether a check was passed and nothing that checks read has changed since."""
-        return self._passed.includes(check, self._checked_content())
+        return self._passed.get(check) == self._checked_content()
 
     def mark_passed(self, checks: Iterable[str]) -> None:
         """Record checks that were passed: copies, and ranks that receive the config, know them."""
-        self._passed.add(checks, self._checked_content())
+        self._passed.update(dict.fromkeys(checks, self._checked_content()))
 
     def _checked_content(self) -> str:
         return self.model_dump_json(exclude=UNCHECKED)

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from mimokit.config.architecture import ModuleArchitecture
-from mimokit.config.errors import ConfigError, Problem, refuse_if_any, unknown_name
-from mimokit.config.experiment import ExperimentConfig
-from mimokit.config.rules.combinations import combination_problems
-from mimokit.config.rules.context import ValidationContext
+from mimokit.config.errors import ConfigError, Problem
 from mimokit.config.runtime import RuntimeConfig
-from mimokit.config.user_modules import (
-    ReadAfresh,
-    files_of,
-    read_again,
-    without_bytecode,
-)
+from mimokit.config.sections import ExperimentSections
+from mimokit.config.user_modules import ReadAfresh, without_bytecode
 from mimokit.import_path import find_in_working_directory
 
 OwnModule: TypeAlias = "Callable[[ModuleArchitecture, Any], Any] | Any"
@@ -34,8 +27,11 @@ ForwardStep: TypeAlias = "Callable[[Any, Any], tuple[Any, Any]]"
 """A function of (data iterator, model), as Megatron's training loop has it; returns the output and
 a function of the output that returns what an `OwnLoss` returns."""
 
-OwnData: TypeAlias = "Callable[[ExperimentConfig], Any]"
+OwnData: TypeAlias = "Callable[[Any], Any]"
 """A function of the config that returns a `TrainingData`."""
+
+FUNCTIONS = "loss_func", "forward_step"
+"""The functions of a run, as arguments and as fields of `runtime`."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +72,8 @@ class UserCode:
     def completed(self, runtime: RuntimeConfig) -> UserCode:
         """Return the code with the functions that a config names, where no other was given."""
         named = {
-            name: _imported("Section 'runtime'", "runtime", name, path)
-            for name in _FUNCTIONS
+            name: imported_name("Section 'runtime'", "runtime", name, path)
+            for name in FUNCTIONS
             if getattr(self, name) is None and (path := getattr(runtime, name)) is not None
         }
         return replace(self, **named)
@@ -87,7 +83,7 @@ class UserCode:
         builder = self.modules.get(name, network.builder)
         if not isinstance(builder, str):
             return builder
-        return _imported(f"Module '{name}'", name, "builder", builder)
+        return imported_name(f"Module '{name}'", name, "builder", builder)
 
 
 NO_CODE = UserCode()
@@ -97,21 +93,13 @@ def _of_parts(parts: tuple[Any, ...]) -> UserCode:
     return UserCode(*parts)
 
 
-def named_modules(config: ExperimentConfig, further: Iterable[str] = ()) -> tuple[str, ...]:
-    """Return the modules of Python that a config names, and those of further paths."""
-    networks = config.model.module_architectures.values()
-    paths = [config.data.source, *(getattr(config.runtime, name) for name in _FUNCTIONS)]
-    paths += [*(network.builder for network in networks), *further]
-    return tuple(dict.fromkeys(path.partition(":")[0] for path in paths if path is not None))
-
-
-def named_source(config: ExperimentConfig) -> Callable[[ExperimentConfig], Any] | None:
+def named_source(config: ExperimentSections) -> OwnData | None:
     """Return the function that `data.source` names, None where it names none."""
     path = config.data.source
     if path is None:
         return None
-    source: Callable[[ExperimentConfig], Any] = _imported("Section 'data'", "data", "source", path)
-    if (why := _uncallable(source, arguments=1)) is not None:
+    source: OwnData = imported_name("Section 'data'", "data", "source", path)
+    if (why := why_uncallable(source, arguments=1)) is not None:
         sentence = (
             f"Section 'data': source {why}; it must be a function of the config that returns a "
             "TrainingData (mimokit.engine)."
@@ -120,100 +108,13 @@ def named_source(config: ExperimentConfig) -> Callable[[ExperimentConfig], Any] 
     return source
 
 
-_BUILDER = "a ModuleSpec or a function of (architecture, process groups) that returns a module"
-_FUNCTIONS = {
-    "loss_func": "a function of (loss mask, loss of every token) that returns their sum and their "
-    "number",
-    "forward_step": "a function of (data iterator, model) that returns an output and a function of "
-    "it",
-}
-"""What the functions of a run have to be, by the argument and the field of `runtime`."""
-
-
 def is_spec(builder: OwnModule) -> bool:
     """Return whether what builds a module is a `ModuleSpec`; Megatron is not imported for that."""
     return hasattr(builder, "module") and hasattr(builder, "params")
 
 
-def checked_code(
-    config: ExperimentConfig,
-    modules: Mapping[str, OwnModule] | None = None,
-    loss_func: OwnLoss | None = None,
-    forward_step: ForwardStep | None = None,
-    data: OwnData | None = None,
-) -> UserCode:
-    """Return the code that a run is given, after a look at what the config names.
-
-    Raises:
-        ConfigError: a name is not that of a module, a builder or function cannot be imported or is
-            not one, the module cannot be the user's, or both a loss and a forward step are given.
-    """
-    texts = [builder for builder in (modules or {}).values() if isinstance(builder, str)]
-    named = named_modules(config, texts)
-    code = UserCode(dict(modules or {}), loss_func, forward_step, data, named)
-    with read_again(named):
-        refuse_if_any(_problems(config, code))
-        return replace(code, files=files_of([*named, *_homes(code)]))
-
-
-def _homes(code: UserCode) -> Iterator[str]:
-    for part in (*code.modules.values(), code.loss_func, code.forward_step, code.data):
-        yield getattr(getattr(part, "module", part), "__module__", None) or ""
-
-
-def _problems(config: ExperimentConfig, code: UserCode) -> Iterator[Problem]:
-    yield from _wrong_functions(config, code)
-    try:
-        named_source(config)
-    except ConfigError as error:
-        yield from error.problems
-    model = config.model
-    for name in code.modules:
-        if name not in model.module_parallelisms:
-            yield from unknown_name("Module", name, model.module_parallelisms).problems
-    also: dict[str, list[str]] = {model.llm_module_name: list(_functions_of(config, code))}
-    for name, network in model.module_architectures.items():
-        try:
-            builder = code.builder_of(name, network)
-        except ConfigError as error:
-            yield from error.problems
-            continue
-        if builder is not None:
-            yield from _unfit(name, builder)
-            whole = ["builder (of a whole modality)"] if _is_modality(builder) else []
-            also[name] = [*also.get(name, []), "builder", *whole]
-    yield from combination_problems(ValidationContext.of(config, None), also)
-
-
-def _functions_of(config: ExperimentConfig, code: UserCode) -> Iterator[str]:
-    for name in _FUNCTIONS:
-        if getattr(code, name) is not None or getattr(config.runtime, name) is not None:
-            yield name
-
-
-def _wrong_functions(config: ExperimentConfig, code: UserCode) -> Iterator[Problem]:
-    try:
-        functions = code.completed(config.runtime)
-    except ConfigError as error:
-        yield from error.problems
-        return
-    for name, wanted in _FUNCTIONS.items():
-        function = getattr(functions, name)
-        if function is not None and (why := _uncallable(function)) is not None:
-            where = f"Argument {name}" if getattr(code, name) is not None else "Section 'runtime'"
-            what = "it" if getattr(code, name) is not None else f"{name}"
-            sentence = f"{where}: {what} {why}; it must be {wanted}."
-            yield Problem("code", name, str(function), sentence)
-
-
-def _unfit(name: str, builder: OwnModule) -> Iterator[Problem]:
-    why = None if is_spec(builder) else _uncallable(builder)
-    if why is not None:
-        sentence = f"Module '{name}': its builder {why}; it must be {_BUILDER}."
-        yield Problem(name, "builder", str(builder), sentence)
-
-
-def _uncallable(builder: object, arguments: int = 2) -> str | None:
+def why_uncallable(builder: object, arguments: int = 2) -> str | None:
+    """Return why something cannot be called with a number of arguments, None if it can."""
     if not callable(builder):
         return f"is a {type(builder).__name__}"
     try:
@@ -225,12 +126,9 @@ def _uncallable(builder: object, arguments: int = 2) -> str | None:
     return None
 
 
-def _is_modality(builder: OwnModule) -> bool:
-    parts = getattr(builder, "submodules", None)
-    return is_spec(builder) and isinstance(parts, Mapping) and "encoders" in parts
+def imported_name(where: str, section: str, part: str, path: str) -> Any:
+    """Return what `package.module:function` names; raise `ConfigError` if it names nothing."""
 
-
-def _imported(where: str, section: str, part: str, path: str) -> Any:
     def rejected(why: str) -> ConfigError:
         sentence = f"{where}: {part} is {path}, but {why}."
         return ConfigError([Problem(section, part, path, sentence)])

@@ -11,7 +11,7 @@ from mimokit.config.parallelism import LARGEST_WORLD, ModuleParallelismConfig
 from mimokit.units import counted
 
 if TYPE_CHECKING:
-    from mimokit.config.model import MimoParallelismConfig
+    from mimokit.config.sections import ModelSection
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class ResolvedWorld:
     given: frozenset[str]
 
 
-def needed_world_size(model: MimoParallelismConfig) -> int | None:
+def needed_world_size(model: ModelSection) -> int | None:
     """Return the ranks that the modules need together, None where a missing size leaves it open.
 
     On shared ranks any complete module determines the world size; the language module is tried
@@ -46,7 +46,7 @@ def needed_world_size(model: MimoParallelismConfig) -> int | None:
     return complete[0].total_ranks if complete else None
 
 
-def unknown_world_size(model: MimoParallelismConfig) -> tuple[Problem, ...]:
+def unknown_world_size(model: ModelSection) -> tuple[Problem, ...]:
     """Return one problem per module whose missing data_parallel leaves the world size open."""
     return tuple(
         Problem(
@@ -61,7 +61,7 @@ def unknown_world_size(model: MimoParallelismConfig) -> tuple[Problem, ...]:
     )
 
 
-def resolve(model: MimoParallelismConfig, world_size: int | None) -> ResolvedWorld:
+def resolve(model: ModelSection, world_size: int | None) -> ResolvedWorld:
     """Fill in every missing data_parallel; the model itself is left as it is."""
     stated = frozenset(
         name for name, module in model.module_parallelisms.items() if module.data_parallel
@@ -87,7 +87,7 @@ def resolve(model: MimoParallelismConfig, world_size: int | None) -> ResolvedWor
     return ResolvedWorld(world, sizes, problems, stated)
 
 
-def _room(model: MimoParallelismConfig, module: ModuleParallelismConfig, world: int) -> int:
+def _room(model: ModelSection, module: ModuleParallelismConfig, world: int) -> int:
     if model.deployment_mode != "heterogeneous":
         return world
     later = [

@@ -10,10 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mimokit import cluster
-from mimokit.config import ExperimentConfig
+from mimokit.config import ExperimentSections
 from mimokit.config.runtime import Evaluations
 from mimokit.config.user_code import NO_CODE, UserCode
-from mimokit.experiment.rank_data import data_of_code
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.device_peak import peak_of_device
 from mimokit.samples import CalibrationSample, Sample, StepSample, to_wire
@@ -38,13 +37,14 @@ def _send_from(peers: Peers, sample: Sample) -> None:
 
 def train_rank(
     plan: LayoutPlan,
-    config: ExperimentConfig,
+    config: ExperimentSections,
     evaluations: Evaluations | None,
     trace: bool = False,
     peak_flops: float | None = None,
     code: UserCode = NO_CODE,
 ) -> None:
     """Train on this rank; the caller receives its samples."""
+    from mimokit.engine.data.sources import default_data
     from mimokit.engine.device import rank_facts
     from mimokit.engine.replicas import replica_world
     from mimokit.engine.training.loop import train_on_rank
@@ -59,7 +59,7 @@ def train_rank(
             config,
             _send if peers is None else partial(_send_from, peers),
             cluster.should_stop,
-            data_of_code(code),
+            code.data or default_data,
             evaluations,
             trace,
             peak_flops,
@@ -75,7 +75,9 @@ def calibrate_rank(precision: str | None) -> RankMeasurements:
     return measure(_send, precision)
 
 
-def calibrate_steps(plan: LayoutPlan, config: ExperimentConfig, warmup: int) -> tuple[float, float]:
+def calibrate_steps(
+    plan: LayoutPlan, config: ExperimentSections, warmup: int
+) -> tuple[float, float]:
     """Train on this rank; return the seconds and CPU seconds of a step."""
     from mimokit.engine.calibration import median_step_seconds
 
@@ -83,12 +85,13 @@ def calibrate_steps(plan: LayoutPlan, config: ExperimentConfig, warmup: int) -> 
 
 
 def open_stepper(
-    name: str, plan: LayoutPlan, config: ExperimentConfig, keep: int, code: UserCode
+    name: str, plan: LayoutPlan, config: ExperimentSections, keep: int, code: UserCode
 ) -> None:
     """Build the model of this rank and stop before its first step."""
+    from mimokit.engine.data.sources import default_data
     from mimokit.engine.stepper.session import open_session
 
-    open_session(name, plan, config, data_of_code(code), keep, code)
+    open_session(name, plan, config, code.data or default_data, keep, code)
 
 
 def ask_stepper(name: str, method: str, *args: Any) -> tuple[Any] | None:

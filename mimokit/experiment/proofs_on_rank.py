@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from mimokit.config import ExperimentConfig, ModuleArchitecture
 from mimokit.config.user_code import UserCode
-from mimokit.experiment.rank_data import data_of_code
 from mimokit.planning.execution import Dtype
 from mimokit.planning.expert_choices import ExpertChoices, together
 from mimokit.planning.seams import Recording, Seam
@@ -41,7 +40,10 @@ class OneProcessRun:
     @property
     def arguments(self) -> _OracleArguments:
         """What `run_oracle` takes besides a plan."""
-        return self.config, data_of_code(self.code), self.steps, self.decoders, self.code
+        from mimokit.engine.data.sources import default_data
+
+        data = self.code.data or default_data
+        return self.config, data, self.steps, self.decoders, self.code
 
     @property
     def start(self) -> Dtype:
@@ -54,14 +56,14 @@ def oracle_rank(process: OneProcessRun) -> tuple[str, list[list[OracleStep]], li
 
     For a run of fewer bits also return how much each step of one process in these differs.
     """
-    from mimokit.engine.data.sources import data_of
+    from mimokit.engine.data.sources import data_of, default_data
 
     reference, noise, loss_scale = _in_both(process)
     if noise:
         # The partial sums of a layout may be larger than those of one process.
         scale = max(1.0, loss_scale / 4)
         reference = [[replace(step, loss_scale=scale) for step in whole] for whole in reference]
-    return data_of(data_of_code(process.code), process.config).name, reference, noise
+    return data_of(process.code.data or default_data, process.config).name, reference, noise
 
 
 def _in_both(
@@ -143,22 +145,25 @@ def compare_rank(
     code: UserCode,
 ) -> list[StepDifference]:
     """Run the layout and compare it with the oracle of its replica, step by step."""
+    from mimokit.engine.data.sources import default_data
     from mimokit.engine.replicas import replica_world
     from mimokit.engine.verify.compare import compare_on_rank
 
     with replica_world(plan) as (of_replica, peers):
         expected = oracle[0 if peers is None else peers.replica]
-        return compare_on_rank(of_replica, config, data_of_code(code), expected, peers, code)
+        data = code.data or default_data
+        return compare_on_rank(of_replica, config, data, expected, peers, code)
 
 
 def resume_rank(
     plan: LayoutPlan, config: ExperimentConfig, before: int | None, after: int, code: UserCode
 ) -> RankRecord:
     """Train, save and train on; with None before it, go on from a checkpoint."""
+    from mimokit.engine.data.sources import default_data
     from mimokit.engine.replicas import replica_world
     from mimokit.engine.verify.resume import record_resumed, record_saved
 
-    data = data_of_code(code)
+    data = code.data or default_data
     with replica_world(plan) as (of_replica, peers):
         if before is None:
             return record_resumed(of_replica, config, data, after, code, peers)
@@ -193,6 +198,8 @@ def seams_rank(
     wholes: Sequence[Seam],
 ) -> Recording:
     """Record the seams of a layout on this rank, in steps like those of one process."""
+    from mimokit.engine.data.sources import default_data
     from mimokit.engine.verify.seams.layout import record_layout
 
-    return record_layout(plan, config, data_of_code(code), reference, code, wholes)
+    data = code.data or default_data
+    return record_layout(plan, config, data, reference, code, wholes)

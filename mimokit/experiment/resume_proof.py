@@ -18,8 +18,9 @@ import numpy as np
 
 from mimokit.cluster import EngineCluster
 from mimokit.config import ExperimentConfig, check_runnable
+from mimokit.config.checked_code import checked_code
 from mimokit.config.runtime import PRECISION_OF_RUNS, CheckpointConfig
-from mimokit.config.user_code import UserCode, checked_code
+from mimokit.config.user_code import UserCode
 from mimokit.experiment import proofs_on_rank
 from mimokit.experiment.prepare import Config, check_room, finalized_copy
 from mimokit.experiment.reference import for_verification

@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from mimokit.cluster import EngineCluster
 from mimokit.config import ConfigError, ExperimentConfig, Problem, check_runnable
-from mimokit.config.user_code import ForwardStep, OwnLoss, OwnModule, checked_code
+from mimokit.config.checked_code import checked_code
+from mimokit.config.user_code import ForwardStep, OwnLoss, OwnModule
 from mimokit.experiment.prepare import Config, finalized_copy
 from mimokit.experiment.snapshot import StepSnapshot, snapshot_of, state_table
 from mimokit.experiment.stepping.findings import Piece

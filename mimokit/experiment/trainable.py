@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from mimokit.config import ExperimentConfig, check_runnable
-from mimokit.config.user_code import checked_code
+from mimokit.config.checked_code import checked_code
 from mimokit.experiment.checkpoints import check_resumable
 from mimokit.experiment.results.loggers import make_loggers
 from mimokit.planning.weights.problems import check_saving

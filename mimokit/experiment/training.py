@@ -15,8 +15,9 @@ from mimokit.analysis import samples_to_evaluations, samples_to_steps
 from mimokit.cluster import ClusterRun, RankDied
 from mimokit.cluster.symptoms import NO_MEMORY
 from mimokit.config import ExperimentConfig, Problem
+from mimokit.config.checked_code import checked_code
 from mimokit.config.runtime import CheckpointConfig, Evaluations
-from mimokit.config.user_code import ForwardStep, OwnLoss, OwnModule, checked_code
+from mimokit.config.user_code import ForwardStep, OwnLoss, OwnModule
 from mimokit.experiment import on_rank
 from mimokit.experiment.background import BackgroundRun
 from mimokit.experiment.checkpoints import check_restarts, resumed

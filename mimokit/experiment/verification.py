@@ -14,7 +14,8 @@ from mimokit.config import (
     ModuleParallelismConfig,
     check_runnable,
 )
-from mimokit.config.user_code import ForwardStep, OwnLoss, OwnModule, UserCode, checked_code
+from mimokit.config.checked_code import checked_code
+from mimokit.config.user_code import ForwardStep, OwnLoss, OwnModule, UserCode
 from mimokit.experiment import proofs_on_rank
 from mimokit.experiment.prepare import Config, check_room, finalized_copy, with_hosts
 from mimokit.experiment.reference import (

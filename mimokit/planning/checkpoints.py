@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from mimokit.architecture.tensor_cut import Shape
-from mimokit.config import ExperimentConfig
+from mimokit.config import ExperimentSections
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.config.text_file import read_json
 from mimokit.planning.digests import is_as_sealed
@@ -127,7 +127,7 @@ class Checkpoint:
         }
 
 
-def layout_json(config: ExperimentConfig) -> dict[str, Any]:
+def layout_json(config: ExperimentSections) -> dict[str, Any]:
     """Return a layout as a marker has it."""
     model, strategy = config.model, config.strategy
     of_replicas = {} if strategy is None else {"strategy": strategy.model_dump(mode="json")}
@@ -282,7 +282,7 @@ def check_same_model(checkpoint: Checkpoint, wanted: Mapping[str, Shape]) -> Non
         raise unusable(checkpoint.directory, f"{why}; resume it with the model that it is of")
 
 
-def check_same_replicas(checkpoint: Checkpoint, config: ExperimentConfig) -> None:
+def check_same_replicas(checkpoint: Checkpoint, config: ExperimentSections) -> None:
     """Reject replicas of another number, layout or strategy than those that were saved."""
     now, then = layout_json(config), checkpoint.layout
     if then == now or not ("strategy" in then or "strategy" in now):

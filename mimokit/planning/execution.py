@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from mimokit.axes import Axis, Choice
-from mimokit.config import ExperimentConfig, ModuleArchitecture
+from mimokit.config import ExperimentSections, ModuleArchitecture
 from mimokit.config.runtime import PRECISION_OF_RUNS
 from mimokit.config.sizes import ParallelSizes, sizes_of
 from mimokit.planning.ranks import ModuleRanks
@@ -38,7 +38,6 @@ class ModuleExecution:
         precision: of matrix products.
         weights: dtype of the weights that layers compute with, and of activations.
         gradients: dtype in which gradients are accumulated and reduced.
-        main_weights: dtype of the weights that the optimizer updates.
         overlap_reduction: gradients are reduced during the last backward pass of a step.
         frozen_parts: encoder, projector: what is not trained; both of a module that is frozen.
         learning_rate: before warm-up and decay, which are those of the run. None: that of the run.
@@ -51,7 +50,6 @@ class ModuleExecution:
     precision: str = PRECISION_OF_RUNS
     weights: Dtype = "fp32"
     gradients: Dtype = "fp32"
-    main_weights: Dtype = "fp32"
     overlap_reduction: bool = False
     frozen_parts: frozenset[str] = frozenset()
     learning_rate: float | None = None
@@ -96,7 +94,7 @@ class ModuleExecution:
 
 
 def plan_executions(
-    config: ExperimentConfig, modules: Mapping[str, ModuleRanks]
+    config: ExperimentSections, modules: Mapping[str, ModuleRanks]
 ) -> dict[str, ModuleExecution]:
     """Return the execution of every module.
 
@@ -119,7 +117,7 @@ def plan_executions(
     return executions
 
 
-def _plan_execution(config: ExperimentConfig, ranks: ModuleRanks) -> ModuleExecution:
+def _plan_execution(config: ExperimentSections, ranks: ModuleRanks) -> ModuleExecution:
     stated = config.model.module_parallelisms[ranks.module]
     network = config.model.module_architectures.get(ranks.module)
     section = None if network is None else network.optimizer
@@ -144,7 +142,7 @@ def _plan_execution(config: ExperimentConfig, ranks: ModuleRanks) -> ModuleExecu
     )
 
 
-def _are_in_row(config: ExperimentConfig, module: str) -> bool:
+def _are_in_row(config: ExperimentSections, module: str) -> bool:
     # The language model sends all text decoders the same rows, without padding where experts count
     # tokens.
     model, packed = config.model, config.data.pack_sequences_in_batch

@@ -16,7 +16,6 @@ from mimokit.config import (
 from mimokit.config.errors import refuse_if_any
 from mimokit.config.graph import Topology, topological_order
 from mimokit.config.rules import ValidationContext
-from mimokit.config.rules.message_tags import tag_problems
 from mimokit.config.rules.pair_rules import SAMPLES
 from mimokit.config.rules.sharding import pair_problems
 from mimokit.config.world_size import resolve, unknown_world_size
@@ -27,11 +26,11 @@ from mimokit.planning.bridges.plan import (
     without_gradient,
 )
 from mimokit.planning.execution import plan_executions
-from mimokit.planning.item_problems import item_problems
 from mimokit.planning.program import plan_program
 from mimokit.planning.ranks import ModuleRanks, RankRanges
 from mimokit.planning.replicas import plan_replicas
 from mimokit.planning.types import BatchPlan, Bridge, LayoutPlan, ModuleBatch
+from mimokit.planning.unplannable import unplannable
 
 ConfigSource = ExperimentConfig | Mapping[str, Any] | str | os.PathLike[str]
 
@@ -84,7 +83,7 @@ def check_plannable(config: ExperimentConfig) -> None:
             number; frames, or one image, that have no room; adapters of other items than encoders
             make; decoders of other items than encoders read.
     """
-    refuse_if_any((*tag_problems(config.model, config.data), *item_problems(config)))
+    refuse_if_any(unplannable(config))
 
 
 def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> LayoutPlan:

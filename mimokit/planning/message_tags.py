@@ -10,19 +10,38 @@ that reach a stage in a micro-batch (`mimokit.planning.schedule.slots`); a messa
 first slot. split: the number of a message among those of one pair over an edge in a micro-batch. A
 value that does not fit is rejected, never hashed: two messages with the same tag would be confused.
 (NCCL ignores tags; the check of the schedule has ensured that both ends of a pair have the same
-order.) The widths are in `mimokit.config.rules.message_tags`, so that too many micro-batches or
-edges are rejected before an engine starts.
+order.) Too many micro-batches, edges or slots are rejected before an engine starts, see
+`mimokit.planning.unplannable`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from mimokit.config.rules.message_tags import FIELD_BITS
 from mimokit.units import counted
 
-__all__ = ["FIELD_BITS", "Tag"]
+FIELD_BITS = (("direction", 1), ("edge", 7), ("microbatch", 10), ("slot", 8), ("split", 5))
+"""Field of a tag -> its bits, from the highest."""
+
+ROOM: Mapping[str, int] = {name: 1 << bits for name, bits in FIELD_BITS}
+"""Field of a tag -> the values that it holds."""
+
+HEADER_SLOTS = 1
+_ROWS_SLOTS = 2
+"""Rows, and rows per sample, which come with the header."""
+_GRID_SLOTS = 2
+"""Items per sample, and the grid of each."""
+
+
+def slots_between_modules(with_grids: bool) -> int:
+    """Return the slots of the tensors that one module sends another in a micro-batch.
+
+    Args:
+        with_grids: of its items, see `ModelSection.sends_grids`.
+    """
+    return HEADER_SLOTS + _ROWS_SLOTS + _GRID_SLOTS * with_grids
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from mimokit.config.graph import Topology
 from mimokit.config.runtime import GPIPE, ZERO_BUBBLE, PipelineOrder
@@ -25,9 +24,6 @@ from mimokit.planning.schedule import (
     shared_graph,
     zero_bubble,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import ModuleType
 
-from mimokit.config import ExperimentConfig, StrategyConfig
+from mimokit.config import ExperimentSections, StrategyConfig
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.extra_rooms import MissingRoomError, import_extra
 from mimokit.planning.ranks import ModuleRanks
@@ -176,7 +176,7 @@ class ReplicaPlan:
 
 
 def plan_replicas(
-    config: ExperimentConfig, modules: Mapping[str, ModuleRanks], layout_ranks: int
+    config: ExperimentSections, modules: Mapping[str, ModuleRanks], layout_ranks: int
 ) -> ReplicaPlan | None:
     """Plan the replicas of a layout; None: the config has no strategy."""
     if config.strategy is None:

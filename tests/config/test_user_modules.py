@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from mimokit.config import ExperimentConfig
-from mimokit.config.user_code import UserCode, checked_code
+from mimokit.config.checked_code import checked_code
+from mimokit.config.user_code import UserCode
 from mimokit.config.user_modules import ReadAfresh
 from tests.layouts import digits_config
 

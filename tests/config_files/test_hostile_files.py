@@ -26,7 +26,7 @@ from mimokit.config import (
 )
 from mimokit.config.base import LARGEST_NUMBER, LARGEST_SIZE, ConfigModel
 from mimokit.config.messages import MOST
-from mimokit.config.model import MOST_MODULES
+from mimokit.config.sections import MOST_MODULES
 from mimokit.config.text_file import read_text_file
 from mimokit.config.yaml_file import MOST_CHARACTERS, MOST_IN_A_LINE, MOST_LEVELS, MOST_VALUES
 from mimokit.config_files import config_from_mapping, load_experiment_config

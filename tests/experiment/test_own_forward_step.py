@@ -8,7 +8,7 @@ import pytest
 
 from mimokit.cluster import EngineCluster, RankError
 from mimokit.config import ConfigError, ExperimentConfig
-from mimokit.config.user_code import checked_code
+from mimokit.config.checked_code import checked_code
 from mimokit.experiment import Oracle, Stepper, compute_oracle, train, verify
 from mimokit.samples import module_column
 from tests.evaluations import QUICK

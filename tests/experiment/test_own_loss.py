@@ -7,7 +7,7 @@ import pytest
 
 from mimokit.cluster import EngineCluster, RankError
 from mimokit.config import ConfigError, ExperimentConfig
-from mimokit.config.user_code import checked_code
+from mimokit.config.checked_code import checked_code
 from mimokit.experiment import Oracle, Stepper, compute_oracle, explain, train, verify
 from tests.evaluations import QUICK
 from tests.layouts import digits_config, two_microbatches

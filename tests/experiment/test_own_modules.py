@@ -13,7 +13,7 @@ import mimokit
 from mimokit.cli.main import app
 from mimokit.cluster import EngineCluster, RankError
 from mimokit.config import ConfigError, ExperimentConfig
-from mimokit.config.user_code import checked_code
+from mimokit.config.checked_code import checked_code
 from mimokit.experiment import Oracle, Stepper, compute_oracle, train, verify
 from tests.evaluations import QUICK
 from tests.layouts import digits_config

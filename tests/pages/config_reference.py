@@ -11,10 +11,9 @@ from typing import Any
 from mimokit.config.architecture import ModuleArchitecture, ModuleOptimizerConfig
 from mimokit.config.base import LARGEST_NUMBER, LARGEST_SIZE, ConfigModel
 from mimokit.config.data import DataConfig, ModalityPresence
-from mimokit.config.experiment import ExperimentConfig
+from mimokit.config.experiment import ExperimentConfig, MimoParallelismConfig
 from mimokit.config.field_docs import field_docs
 from mimokit.config.layer_architecture import ProjectorArchitecture, RopeScaling
-from mimokit.config.model import MimoParallelismConfig
 from mimokit.config.parallelism import ModuleParallelismConfig
 from mimokit.config.prediction import PredictedInput, PredictionConfig
 from mimokit.config.recipe import RecipeConfig

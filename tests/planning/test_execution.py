@@ -88,11 +88,7 @@ def test_weights_follow_the_precision_and_gradients_stay_fp32(
     config.runtime.precision = precision
     for execution in mimokit.plan(config).executions.values():
         assert execution.precision == (precision or "fp32")
-        assert (execution.weights, execution.gradients, execution.main_weights) == (
-            weights,
-            "fp32",
-            "fp32",
-        )
+        assert (execution.weights, execution.gradients) == (weights, "fp32")
 
 
 def test_what_is_left_out_is_predicted_as_it_runs() -> None:

@@ -18,8 +18,7 @@ from mimokit.config.rules.runtime_rules import runtime_problems
 from mimokit.config.rules.sharding import sharding_problems
 
 if TYPE_CHECKING:
-    from mimokit.config.experiment import ExperimentConfig
-    from mimokit.config.model import MimoParallelismConfig
+    from mimokit.config.experiment import ExperimentConfig, MimoParallelismConfig
 
 __all__ = ["ValidationContext", "all_problems", "check_experiment", "check_model"]
 

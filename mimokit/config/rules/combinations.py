@@ -14,8 +14,8 @@ from mimokit.config.errors import Problem
 from mimokit.config.messages import NO_FIX, problem_at, written
 from mimokit.config.parallelism import LEFT_OUT, ModuleParallelismConfig
 from mimokit.config.rules.context import ValidationContext
-from mimokit.config.rules.projectors import most_inner_layers
 from mimokit.config.rules.roles import ENCODERS, LANGUAGE, WRITER, Role, may_have, role_of
+from mimokit.config.rules.sharding import most_inner_layers
 from mimokit.config.rules.writing import network_path, size_path
 from mimokit.config.runtime import DeploymentMode, RuntimeConfig
 

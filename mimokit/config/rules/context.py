@@ -15,8 +15,7 @@ from mimokit.config.world_size import ResolvedWorld, resolve
 if TYPE_CHECKING:
     from mimokit.config.architecture import ModuleArchitecture
     from mimokit.config.data import DataConfig
-    from mimokit.config.experiment import ExperimentConfig
-    from mimokit.config.model import MimoParallelismConfig
+    from mimokit.config.experiment import ExperimentConfig, MimoParallelismConfig
     from mimokit.config.prediction import PredictionConfig
     from mimokit.config.rules.rule import Subject
     from mimokit.config.runtime import RuntimeConfig

@@ -13,7 +13,7 @@ from mimokit.config.rules.context import ValidationContext
 from mimokit.config.rules.writing import network_path
 
 if TYPE_CHECKING:
-    from mimokit.config.model import MimoParallelismConfig
+    from mimokit.config.experiment import MimoParallelismConfig
 
 Role = Literal[
     "the language module",

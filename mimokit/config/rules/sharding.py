@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.errors import Problem
+from mimokit.config.layer_architecture import ProjectorArchitecture
 from mimokit.config.parallelism import ModuleParallelismConfig
 from mimokit.config.rules.context import ValidationContext
 from mimokit.config.rules.facts import ModuleFacts, PairFacts
@@ -16,7 +17,6 @@ from mimokit.config.rules.pair_rules import (
     PairRule,
     broken_pair_rules,
 )
-from mimokit.config.rules.projectors import most_inner_layers, widths_on_ranks
 from mimokit.config.rules.rule import ConfigRule, Subject, problems_in
 from mimokit.config.rules.writing import SIZES
 from mimokit.config.sizes import ParallelSizes
@@ -95,9 +95,33 @@ def _in_graph(
     return replace(
         facts,
         vocab=network.vocab_size if writes else 0,
-        projector_widths=widths_on_ranks(context, facts.name),
+        projector_widths=_widths_on_ranks(context, facts.name),
         inner_layers=most_inner_layers(context) if facts.is_language else 0,
     )
+
+
+def _widths_on_ranks(context: ValidationContext, name: str) -> tuple[int, ...]:
+    # The widths of outputs that ranks share.
+    model = context.model
+    if name not in model.encoder_module_names or name not in model.module_architectures:
+        return ()
+    stated = model.get_architecture(name).projector or ProjectorArchitecture()
+    receivers = context.networks(model.receivers_of(name))
+    return tuple(
+        dict.fromkeys(w for _, taking in receivers for w in _column_widths(stated, taking))
+    )
+
+
+def most_inner_layers(context: ValidationContext) -> int:
+    """Return the inner layers whose rows the first layers of the language model add."""
+    encoders = context.networks(context.model.encoder_module_names)
+    return max((len(network.inner_layers) for _, network in encoders), default=0)
+
+
+def _column_widths(stated: ProjectorArchitecture, taking: ModuleArchitecture) -> list[int]:
+    inside = stated.hidden_sizes
+    inside = [taking.ffn] if inside is None else inside
+    return [*inside, taking.hidden_size][::2]
 
 
 def _with_network(

@@ -5,7 +5,7 @@ import time
 from dataclasses import replace
 from itertools import pairwise
 
-from mimokit.config import ExperimentConfig
+from mimokit.config import ExperimentSections
 from mimokit.config.runtime import Evaluations
 from mimokit.engine.data.sources import TrainingData, default_data
 from mimokit.engine.replicas import Peers
@@ -15,7 +15,11 @@ from mimokit.samples import Emit, Sample, StepSample
 
 
 def median_step_seconds(
-    plan: LayoutPlan, config: ExperimentConfig, emit: Emit, warmup: int, peers: Peers | None = None
+    plan: LayoutPlan,
+    config: ExperimentSections,
+    emit: Emit,
+    warmup: int,
+    peers: Peers | None = None,
 ) -> tuple[float, float]:
     """Train, and return the median seconds and CPU seconds between the ends of steps. Collective.
 
@@ -30,7 +34,7 @@ def median_step_seconds(
             stamps.append((time.perf_counter(), time.process_time()))
         emit(sample)
 
-    def without_test(config: ExperimentConfig) -> TrainingData:
+    def without_test(config: ExperimentSections) -> TrainingData:
         return replace(default_data(config), test=None)
 
     train_on_rank(plan, config, heard, lambda: False, without_test, Evaluations(), peers=peers)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from mimokit.config import ExperimentConfig
+from mimokit.config import ExperimentSections
 from mimokit.engine.collectives import gather_json
 from mimokit.engine.data.sources import TrainingData
 from mimokit.engine.models.rng import random_states, set_random_states
@@ -19,7 +19,7 @@ from mimokit.planning.types import LayoutPlan
 
 
 def data_position(
-    config: ExperimentConfig, plan: LayoutPlan, data: TrainingData, rank: int
+    config: ExperimentSections, plan: LayoutPlan, data: TrainingData, rank: int
 ) -> DataPosition:
     """Return which samples the steps of a run take, the same on every rank. Collective."""
     assert isinstance(data.train, Sized)

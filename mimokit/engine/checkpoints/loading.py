@@ -5,7 +5,7 @@ import itertools
 import torch.distributed as dist
 
 from mimokit.cluster.rank import waiting
-from mimokit.config import ExperimentConfig
+from mimokit.config import ExperimentSections
 from mimokit.engine.checkpoints import state
 from mimokit.engine.checkpoints.files import read_into, read_whole
 from mimokit.engine.checkpoints.state import held_by
@@ -30,7 +30,7 @@ def check_together(checkpoint: checkpoints.Checkpoint) -> None:
 
 def load(
     checkpoint: checkpoints.Checkpoint,
-    config: ExperimentConfig,
+    config: ExperimentSections,
     model: RankModel,
     update: MainGradUpdate,
     rank: int,
@@ -76,7 +76,7 @@ def load(
 
 
 def _random_names(
-    checkpoint: checkpoints.Checkpoint, config: ExperimentConfig, model: RankModel, rank: int
+    checkpoint: checkpoints.Checkpoint, config: ExperimentSections, model: RankModel, rank: int
 ) -> list[str]:
     saved = sorted(
         (name for name in checkpoint.shapes if name.startswith(f"{checkpoints.RANDOM}/")),

@@ -22,7 +22,7 @@ import torch.distributed as dist
 
 from mimokit.architecture.tensor_cut import Shape
 from mimokit.cluster.rank import flush, waiting
-from mimokit.config import ExperimentConfig
+from mimokit.config import ExperimentSections
 from mimokit.engine.checkpoints.files import BlocksByFile, sync, write_files
 from mimokit.engine.checkpoints.state import held_by, random_of
 from mimokit.engine.collectives import gather_json
@@ -54,7 +54,7 @@ class Saver:
 
     def __init__(
         self,
-        config: ExperimentConfig,
+        config: ExperimentSections,
         model: RankModel,
         update: MainGradUpdate,
         data: checkpoints.DataPosition,

@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from mimokit.config import DataConfig, ExperimentConfig
+from mimokit.config import DataConfig, ExperimentSections
 from mimokit.config.runtime import BALANCED
 from mimokit.engine.data.batch import Batch
 from mimokit.engine.data.check import checked
@@ -33,7 +33,7 @@ class StatesSizes(Protocol):
         """Return the sizes of the sample that `dataset[index]` returns."""
 
 
-def order_of(config: ExperimentConfig, plan: LayoutPlan, dataset: Any) -> Order | None:
+def order_of(config: ExperimentSections, plan: LayoutPlan, dataset: Any) -> Order | None:
     """Return how the samples of every micro-batch are ordered; None for the order of the data.
 
     Raises:

@@ -14,7 +14,7 @@ from mimokit.architecture.tokens import (
     TextGeometry,
     geometry_of,
 )
-from mimokit.config import ExperimentConfig
+from mimokit.config import ExperimentSections
 from mimokit.engine.data.batch import ITEMS
 from mimokit.engine.models.patches import (
     GRID,
@@ -98,7 +98,7 @@ class EncoderInputs:
         return token_grids(grids, self.geometry)
 
 
-def encoder_inputs(config: ExperimentConfig) -> tuple[EncoderInputs, ...]:
+def encoder_inputs(config: ExperimentSections) -> tuple[EncoderInputs, ...]:
     """Return the inputs of the encoders of a config that read items, in its order.
 
     Raises:

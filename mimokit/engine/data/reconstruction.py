@@ -14,7 +14,7 @@ from mimokit.architecture.tokens import (
     image_geometry,
     tokens_per_item,
 )
-from mimokit.config import MimoParallelismConfig, ModuleArchitecture
+from mimokit.config import ModelSection, ModuleArchitecture
 from mimokit.engine.data.batch import ITEMS, Batch, encoder_tensors, item_tokens, rows_per_sample
 from mimokit.engine.models.patches import cut_patches, merged_patches
 
@@ -49,9 +49,7 @@ class Reconstruction:
     weight: float
 
     @classmethod
-    def of(
-        cls, config: MimoParallelismConfig, decoder: str, network: ModuleArchitecture
-    ) -> Reconstruction:
+    def of(cls, config: ModelSection, decoder: str, network: ModuleArchitecture) -> Reconstruction:
         """Return those of a decoder behind the language model of a config."""
         encoder = config.reconstructed_by(network)
         assert encoder is not None, "a rule of the config"
@@ -168,7 +166,7 @@ class Reconstruction:
         )
 
 
-def _in_order(config: MimoParallelismConfig, module: str) -> list[str]:
+def _in_order(config: ModelSection, module: str) -> list[str]:
     feeders = config.feeders_of(module)
     return [encoder for name in feeders for encoder in _in_order(config, name)] or [module]
 

@@ -12,7 +12,7 @@ from typing import Any
 from torch.utils.data import Dataset
 
 from mimokit.architecture.tokens import AudioGeometry, ImageGeometry, image_geometry
-from mimokit.config import ExperimentConfig, ModuleArchitecture
+from mimokit.config import ExperimentSections, ModuleArchitecture
 from mimokit.config.user_code import named_source
 from mimokit.engine.data import multimodal_digits
 from mimokit.engine.data.digits import (
@@ -54,10 +54,10 @@ class TrainingData:
     chance: float | None = None
 
 
-DataSource = Callable[[ExperimentConfig], TrainingData]
+DataSource = Callable[[Any], TrainingData]
 
 
-def data_of(source: DataSource, config: ExperimentConfig) -> TrainingData:
+def data_of(source: DataSource, config: ExperimentSections) -> TrainingData:
     """Call a source.
 
     Raises:
@@ -81,7 +81,7 @@ class DigitData:
 
     task: Task = "read"
 
-    def __call__(self, config: ExperimentConfig) -> TrainingData:
+    def __call__(self, config: ExperimentSections) -> TrainingData:
         """Return training and held-out strips for a config.
 
         Raises:
@@ -105,7 +105,7 @@ class DigitData:
         )
 
 
-def why_no_digits(config: ExperimentConfig) -> str | None:
+def why_no_digits(config: ExperimentSections) -> str | None:
     """Return why a config's model cannot train on strips of digits, or None if it can."""
     names = config.model.input_module_names
     if len(names) != 1:
@@ -139,13 +139,13 @@ def why_no_digits(config: ExperimentConfig) -> str | None:
     return None
 
 
-def _longest_strip(config: ExperimentConfig) -> int:
+def _longest_strip(config: ExperimentSections) -> int:
     lengths = config.data.modality_frames.get(IMAGES)
     tokens = image_geometry(_encoder(config)).tokens
     return max(lengths) if lengths else min(MAX_DIGITS, config.tokens_of(IMAGES) // tokens)
 
 
-def _placeholder_of_a_character(config: ExperimentConfig) -> str | None:
+def _placeholder_of_a_character(config: ExperimentSections) -> str | None:
     for name, token in config.model.special_token_ids.items():
         if token < len(VOCABULARY):
             return f"the placeholder {token} of {name!r} is a character of the answers"
@@ -156,7 +156,7 @@ def _placeholder_of_a_character(config: ExperimentConfig) -> str | None:
 class MultimodalDigitData:
     """Digits that are seen, heard and read, for any number of encoders."""
 
-    def __call__(self, config: ExperimentConfig) -> TrainingData:
+    def __call__(self, config: ExperimentSections) -> TrainingData:
         """Return training and held-out samples for a config.
 
         Raises:
@@ -185,7 +185,7 @@ def _counted(kinds: dict[str, int]) -> list[str]:
     return [f"{n} x {kind}" if n > 1 else kind for kind, n in kinds.items() if n]
 
 
-def why_no_multimodal_digits(config: ExperimentConfig) -> str | None:
+def why_no_multimodal_digits(config: ExperimentSections) -> str | None:
     """Return why a config's model cannot train on digits seen and heard, or None if it can."""
     encoders, data = _without_text_heads(config), config.data
     if data.modality_frames:
@@ -223,7 +223,7 @@ def why_no_multimodal_digits(config: ExperimentConfig) -> str | None:
     return None
 
 
-def synthetic_data(config: ExperimentConfig) -> TrainingData:
+def synthetic_data(config: ExperimentSections) -> TrainingData:
     """Return noise of the sizes in a config.
 
     Raises:
@@ -251,20 +251,20 @@ def synthetic_data(config: ExperimentConfig) -> TrainingData:
     )
 
 
-def _text_heads(config: ExperimentConfig) -> list[EncoderInputs]:
+def _text_heads(config: ExperimentSections) -> list[EncoderInputs]:
     return [encoder for encoder in encoder_inputs(config) if encoder.reads_words]
 
 
-def _without_text_heads(config: ExperimentConfig) -> list[EncoderInputs]:
+def _without_text_heads(config: ExperimentSections) -> list[EncoderInputs]:
     return [encoder for encoder in encoder_inputs(config) if not encoder.reads_words]
 
 
-def _collate(config: ExperimentConfig, padding: int) -> MultimodalCollate:
+def _collate(config: ExperimentSections, padding: int) -> MultimodalCollate:
     encoders, seq_length = encoder_inputs(config), config.data.seq_length
     return MultimodalCollate(encoders, seq_length, padding, three_axes=_three_axes(config))
 
 
-def default_data(config: ExperimentConfig) -> TrainingData:
+def default_data(config: ExperimentSections) -> TrainingData:
     """Return the data that `data.source` names, or else digits where the model can read them.
 
     Models that can read no digits get synthetic samples.
@@ -279,7 +279,7 @@ def default_data(config: ExperimentConfig) -> TrainingData:
     return synthetic_data(config)
 
 
-def _one_vision_encoder(config: ExperimentConfig) -> bool:
+def _one_vision_encoder(config: ExperimentSections) -> bool:
     networks = [config.model.get_architecture(name) for name in config.model.input_module_names]
     return (
         len(networks) == 1
@@ -289,10 +289,10 @@ def _one_vision_encoder(config: ExperimentConfig) -> bool:
     )
 
 
-def _three_axes(config: ExperimentConfig) -> bool:
+def _three_axes(config: ExperimentSections) -> bool:
     language = config.model.get_architecture(config.model.llm_module_name)
     return language.mrope_section is not None
 
 
-def _encoder(config: ExperimentConfig) -> ModuleArchitecture:
+def _encoder(config: ExperimentSections) -> ModuleArchitecture:
     return config.model.get_architecture(config.model.input_module_names[0])

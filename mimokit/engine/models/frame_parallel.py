@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from mimokit.config import ExperimentConfig
+from mimokit.config import ExperimentSections
 from mimokit.engine.device import rank_device
 from mimokit.engine.frames import (
     VIT_FRAME_PARALLEL,
@@ -45,7 +45,7 @@ SAME_COST = FrameCost(per_patch=0.0, per_frame=1.0)
 
 
 def patch_encoders(
-    config: ExperimentConfig,
+    config: ExperimentSections,
     modules: Mapping[str, ModuleDataParallel],
     groups: Mapping[str, ProcessGroupCollection],
 ) -> None:

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from mimokit.axes import Axis
-from mimokit.config import MimoParallelismConfig, ModuleArchitecture, ProjectorArchitecture
+from mimokit.config import ModelSection, ModuleArchitecture, ProjectorArchitecture
 from mimokit.config.meaning import Normalization
 from mimokit.engine import megatron
 from mimokit.engine.models.transformer import ModuleBuild
@@ -117,7 +117,7 @@ def row_width(projector: megatron.MultimodalProjector) -> int:
     return first + sum(map(row_width, getattr(projector, "others", ())))
 
 
-def receiver_columns(config: MimoParallelismConfig, encoder: str) -> dict[str, slice]:
+def receiver_columns(config: ModelSection, encoder: str) -> dict[str, slice]:
     """Return module -> the columns of an encoder's rows for it; none where it feeds one alone.
 
     There are also none for a module other than an encoder: all receivers take its whole output.

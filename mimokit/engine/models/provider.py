@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from mimokit.architecture.tensor_cut import ShardPlace, TensorCut
 from mimokit.axes import Axis
-from mimokit.config import MimoParallelismConfig
+from mimokit.config import ModelSection
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import (
     HyperCommGrid,
@@ -53,7 +53,7 @@ class MimoModelProviderResult:
     module_to_grid_map: dict[str, HyperCommGrid]
     topology: dict[str, list[str]]
     pg_collections: dict[str, ProcessGroupCollection]
-    config: MimoParallelismConfig
+    config: ModelSection
     plan: LayoutPlan
 
 
@@ -73,13 +73,13 @@ class ModelProvider:
     language_model_spec: ModuleSpec
     modality_submodules_spec: Mapping[str, ModuleSpec]
     special_token_ids: Mapping[str, int]
-    mimo_parallelism_config: MimoParallelismConfig
+    mimo_parallelism_config: ModelSection
     seed: int = 1234
     decoder_specs: Mapping[str, ModuleSpec] = field(default_factory=dict)
     cuts: Mapping[str, Mapping[str, TensorCut]] = field(default_factory=dict)
     own_modules: Collection[str] = ()
 
-    def described(self) -> MimoParallelismConfig:
+    def described(self) -> ModelSection:
         """Return the layout with the networks of all modules."""
         return self.mimo_parallelism_config
 

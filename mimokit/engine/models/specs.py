@@ -5,7 +5,7 @@ from typing import Any
 
 from mimokit.architecture.from_config import cuts_of_config
 from mimokit.architecture.tokens import row_features
-from mimokit.config import MimoParallelismConfig, ModuleArchitecture, ProjectorArchitecture
+from mimokit.config import ModelSection, ModuleArchitecture, ProjectorArchitecture
 from mimokit.config.user_code import NO_CODE, UserCode, is_spec
 from mimokit.engine.megatron import ModalitySubmodules, ModuleSpec
 from mimokit.engine.models.adapter import ROWS
@@ -28,7 +28,7 @@ def encoder_kind(architecture: ModuleArchitecture) -> EncoderKind:
 
 
 def multimodal_provider(
-    config: MimoParallelismConfig, plan: LayoutPlan, seed: int, code: UserCode = NO_CODE
+    config: ModelSection, plan: LayoutPlan, seed: int, code: UserCode = NO_CODE
 ) -> ModelProvider:
     """Return the provider of the modules that a config describes, in the layout of a plan."""
     builds = module_builds(config, plan, seed, code)

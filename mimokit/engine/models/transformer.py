@@ -14,7 +14,7 @@ import torch
 from mimokit.architecture.layers_on_stage import stage_spans
 from mimokit.architecture.tensor_cut import Span
 from mimokit.axes import MEGATRON_FIELDS, Axis, Choice
-from mimokit.config import MimoParallelismConfig, ModuleArchitecture
+from mimokit.config import ModelSection, ModuleArchitecture
 from mimokit.config.runtime import FP8
 from mimokit.config.sizes import (
     RECOMPUTE_FULL,
@@ -415,7 +415,7 @@ class ModuleBuild:
 
 
 def module_builds(
-    config: MimoParallelismConfig, plan: LayoutPlan, seed: int, code: UserCode = NO_CODE
+    config: ModelSection, plan: LayoutPlan, seed: int, code: UserCode = NO_CODE
 ) -> Mapping[str, ModuleBuild]:
     """Return module -> what it is built from, in the order of the plan."""
     language = config.get_architecture(plan.llm_module_name)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.optim.lr_scheduler import LambdaLR
 
-from mimokit.config import ExperimentConfig, RuntimeConfig
+from mimokit.config import ExperimentSections, RuntimeConfig
 from mimokit.engine.optimizers import OPTIMIZERS
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.gradient_order import same_order
@@ -155,7 +155,7 @@ class OptimizerSpec:
     kwargs: dict[str, Any]
 
 
-def optimizer_spec(config: ExperimentConfig) -> OptimizerSpec:
+def optimizer_spec(config: ExperimentSections) -> OptimizerSpec:
     """Return what steps the weights of a run: AdamW, or the inner optimizer of its strategy.
 
     A learning rate that the inner optimizer leaves out is that of the run, of AdamW weight decay

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 import torch.distributed as dist
 
-from mimokit.config import ExperimentConfig, RuntimeConfig
+from mimokit.config import ExperimentSections, RuntimeConfig
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import HyperCommGrid, scale_auxiliary_losses
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
@@ -294,7 +294,7 @@ class MainGradUpdate:
 
 
 def update_of_run(
-    config: ExperimentConfig,
+    config: ExperimentSections,
     plan: LayoutPlan,
     modules: Mapping[str, ModuleDataParallel],
     grids: Mapping[str, HyperCommGrid],

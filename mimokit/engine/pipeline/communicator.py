@@ -7,7 +7,6 @@ import torch
 import torch.distributed as dist
 
 from mimokit.axes import Axis
-from mimokit.config.rules.message_tags import too_many
 from mimokit.engine.colocated.checks import ReplicaCheck
 from mimokit.engine.device import group_timeout, rank_device
 from mimokit.engine.megatron import HyperCommGrid
@@ -48,12 +47,10 @@ class MultiModulePipelineCommunicator:
         """Create the groups of all bridges. Collective over the world.
 
         Raises:
-            ValueError: the topology is not the plan's, the plan has another module on this rank, or
-                there are more edges, micro-batches or slots than a tag holds.
+            ValueError: the topology is not the plan's, or the plan has another module on this rank.
         """
         if {name: tuple(fed) for name, fed in topology.items()} != dict(plan.topology):
             raise ValueError(f"The topology is {dict(topology)}, but the plan's {plan.topology}.")
-        check_tag_room(plan.program)
         self._plan, self._rank = plan, dist.get_rank()
         stages = plan.program.stages_of(self._rank)
         self.stages = tuple(stage.index for stage in stages)
@@ -202,19 +199,6 @@ def new_mailbox(plan: LayoutPlan) -> Mailbox:
         check_messages(plan)
         groups = {channel: dist.new_group(timeout=group_timeout()) for channel in channels(plan)}
     return Mailbox(device, dist.new_group(timeout=group_timeout()), groups)
-
-
-def check_tag_room(pipeline: PipelinePlan) -> None:
-    """Raise a ValueError if there are more edges, micro-batches or slots than a tag holds."""
-    most = {
-        "edge": len(pipeline.graph.edges),
-        "microbatch": pipeline.schedule.num_microbatches,
-        "slot": max((stage.total for stage in pipeline.slots.stages), default=0),
-    }
-    for name, count in most.items():
-        sentence = too_many(name, count)
-        if sentence is not None:
-            raise ValueError(sentence)
 
 
 def _edges_of(bridge: DisjointBridge, pipeline: PipelinePlan) -> tuple[StageEdge, ...]:

@@ -10,7 +10,7 @@ from functools import cached_property, partial
 import torch.distributed as dist
 
 from mimokit.architecture.tokens import tokens_per_item
-from mimokit.config import MimoParallelismConfig
+from mimokit.config import ModelSection
 from mimokit.config.user_code import NO_CODE, ForwardStep, UserCode
 from mimokit.engine.colocated.bridge import ColocatedBridgeCommunicator
 from mimokit.engine.colocated.checks import EveryCall, ReplicaCheck, check_rarely
@@ -142,7 +142,7 @@ class RankModel:
 
 
 def build_rank_model(
-    model_config: MimoParallelismConfig,
+    model_config: ModelSection,
     plan: LayoutPlan,
     seed: int = 1234,
     code: UserCode = NO_CODE,
@@ -205,14 +205,14 @@ def rank_model_of(provided: MimoModelProviderResult, code: UserCode = NO_CODE) -
     )
 
 
-def _columns(config: MimoParallelismConfig, graph: StageGraph, stage: int) -> dict[int, slice]:
+def _columns(config: ModelSection, graph: StageGraph, stage: int) -> dict[int, slice]:
     own = receiver_columns(config, graph.stages[stage].module)
     receivers = {e.index: graph.stages[e.destination].module for e in graph.outgoing[stage]}
     return {edge: own[receiver] for edge, receiver in receivers.items() if receiver in own}
 
 
 def _stage(
-    config: MimoParallelismConfig,
+    config: ModelSection,
     plan: LayoutPlan,
     stage: Stage,
     model: SeededMimoModel,
@@ -234,9 +234,7 @@ def _stage(
     return LanguageStage(place, model, _language_task(config, plan), code.loss_func)
 
 
-def _encoder_stage(
-    config: MimoParallelismConfig, plan: LayoutPlan, place: StagePlace
-) -> ModuleStage:
+def _encoder_stage(config: ModelSection, plan: LayoutPlan, place: StagePlace) -> ModuleStage:
     name, graph, network = place.name, plan.program.graph, config.get_architecture(place.name)
     kind, tokens = encoder_kind(network), tokens_per_item(network)
     with_grids = name in plan.program.with_grids
@@ -262,7 +260,7 @@ def _encoder_stage(
     return AdapterStage(place, kind, tokens, incoming)
 
 
-def _language_task(config: MimoParallelismConfig, plan: LayoutPlan) -> LanguageTask:
+def _language_task(config: ModelSection, plan: LayoutPlan) -> LanguageTask:
     name, program = plan.llm_module_name, plan.program
     in_row = plan.executions[name].samples_in_row
     branches = {

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from mimokit.config import ExperimentConfig
+from mimokit.config import ExperimentSections
 from mimokit.engine.data.batch import ITEMS, encoder_tensors, in_dtype
 from mimokit.engine.data.iterators import PlannedBatches, order_of
 from mimokit.engine.data.sources import TrainingData
@@ -33,7 +33,9 @@ class SingleReader:
         self._numbers = enumerate(self._microbatches(state, config))
         self._of_step: dict[int, list[int]] = {}
 
-    def _microbatches(self, state: TrainingState, config: ExperimentConfig) -> Iterator[list[int]]:
+    def _microbatches(
+        self, state: TrainingState, config: ExperimentSections
+    ) -> Iterator[list[int]]:
         batch, data = state.model.plan.batch, self._data.train
         return iter(
             PlannedBatches(

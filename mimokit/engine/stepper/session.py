@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from mimokit.config import ExperimentConfig
+from mimokit.config import ExperimentSections
 from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.data.sources import DataSource
 from mimokit.engine.device import close_groups_since, open_groups
@@ -48,7 +48,7 @@ class RankSession:
     def __init__(
         self,
         plan: LayoutPlan,
-        config: ExperimentConfig,
+        config: ExperimentSections,
         source: DataSource,
         keep: int,
         code: UserCode,
@@ -271,7 +271,7 @@ _open: dict[str, RankSession] = {}
 def open_session(
     name: str,
     plan: LayoutPlan,
-    config: ExperimentConfig,
+    config: ExperimentSections,
     source: DataSource,
     keep: int,
     code: UserCode = NO_CODE,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from mimokit.config import DataConfig, ExperimentConfig
+from mimokit.config import DataConfig, ExperimentSections
 from mimokit.engine.data.batch import Batch
 from mimokit.engine.data.iterators import iterate_batches, permutation
 from mimokit.engine.data.sources import TrainingData
@@ -186,7 +186,7 @@ def count_right(
     return torch.stack([count.to(torch.float64) for count in counts])
 
 
-def check_validation(config: ExperimentConfig, data: TrainingData, batch_size: int) -> None:
+def check_validation(config: ExperimentSections, data: TrainingData, batch_size: int) -> None:
     """Reject a validation without enough held-out samples.
 
     Args:

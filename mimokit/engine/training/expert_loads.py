@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from mimokit.config import MimoParallelismConfig
+from mimokit.config import ModelSection
 from mimokit.engine.models.experts import LayoutFreeRouter, routers_of
 from mimokit.engine.pipeline.model import RankModel
 from mimokit.samples import ModuleSample, StepSample, expert_column
@@ -38,7 +38,7 @@ class _Mixture:
 class ExpertLoads:
     """Counts the tokens of experts on this rank, as numbers that ranks add up."""
 
-    def __init__(self, model: RankModel, config: MimoParallelismConfig) -> None:
+    def __init__(self, model: RankModel, config: ModelSection) -> None:
         modules, self._encoders = model.modules(), frozenset(config.encoder_module_names)
         self._mixtures = {
             name: _Mixture(

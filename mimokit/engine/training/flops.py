@@ -8,7 +8,7 @@ from mimokit.architecture.flops import ForwardFlops, forward_flops, passes
 from mimokit.architecture.layers_on_stage import layers_of
 from mimokit.architecture.modules import Module
 from mimokit.architecture.tokens import geometry_of
-from mimokit.config import ExperimentConfig
+from mimokit.config import ExperimentSections
 from mimokit.planning.types import LayoutPlan
 
 
@@ -26,7 +26,7 @@ class StepFlops:
     stage, divided by the ranks of the stage. Modules behind the language model are not counted.
     """
 
-    def __init__(self, config: ExperimentConfig, plan: LayoutPlan, rank: int) -> None:
+    def __init__(self, config: ExperimentSections, plan: LayoutPlan, rank: int) -> None:
         model = model_of_config(config.model)
         encoders, frozen = [b.name for b in model.branches], config.model.frozen_modules
         self._modules: dict[str, _ModuleFlops] = {}
@@ -50,7 +50,7 @@ class StepFlops:
         return sum(flops.on_rank * tokens.get(name, 0) for name, flops in self._modules.items())
 
 
-def _item(config: ExperimentConfig, name: str) -> tuple[int, int]:
+def _item(config: ExperimentSections, name: str) -> tuple[int, int]:
     if name == config.model.llm_module_name:
         return config.data.seq_length, config.data.seq_length
     geometry = geometry_of(config.model.get_architecture(name))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch.distributed as dist
 
-from mimokit.config import ExperimentConfig
+from mimokit.config import ExperimentSections
 from mimokit.config.runtime import Evaluations
 from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.checkpoints.data import data_position
@@ -53,7 +53,7 @@ class Watchers:
 
 def train_on_rank(
     plan: LayoutPlan,
-    config: ExperimentConfig,
+    config: ExperimentSections,
     emit: Emit,
     should_stop: ShouldStop,
     source: DataSource = default_data,
@@ -103,7 +103,7 @@ def saver_of(state: TrainingState, plan: LayoutPlan) -> Saver:
 
 
 def _monitor(
-    state: TrainingState, config: ExperimentConfig, peak_flops: float | None
+    state: TrainingState, config: ExperimentSections, peak_flops: float | None
 ) -> PerformanceMonitor | None:
     if not config.runtime.enable_performance_monitoring:
         return None
@@ -116,7 +116,7 @@ def _monitor(
 
 def _train(
     state: TrainingState,
-    config: ExperimentConfig,
+    config: ExperimentSections,
     watchers: Watchers,
     should_stop: ShouldStop,
     evaluations: Evaluations,

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from mimokit.config import MimoParallelismConfig, RuntimeConfig
+from mimokit.config import ModelSection, RuntimeConfig
 from mimokit.engine.megatron import HyperCommGrid
 from mimokit.engine.parallel.loss import one_over
 from mimokit.engine.part_times import now, seconds_at, set_mark
@@ -118,7 +118,7 @@ class LoopMonitor(PerformanceMonitor):
 
 
 def create_performance_monitor(
-    model_config: MimoParallelismConfig,
+    model_config: ModelSection,
     runtime_config: RuntimeConfig,
     module_to_grid_map: Mapping[str, HyperCommGrid],
     watched: Watched | None = None,

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from mimokit.config import ExperimentConfig
+from mimokit.config import ExperimentSections
 from mimokit.engine.collectives import gather_json
 from mimokit.engine.device import rank_device
 from mimokit.engine.part_times import (
@@ -246,7 +246,7 @@ class PerformanceMonitor:
             write_metrics(directory, list(by_iteration(steps)))
 
 
-def watch(model: RankModel, config: ExperimentConfig, peak_flops: float | None) -> Watched:
+def watch(model: RankModel, config: ExperimentSections, peak_flops: float | None) -> Watched:
     """Time the parts of a model's steps from now on. Collective over the world.
 
     Args:

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from mimokit.config import ExperimentConfig
+from mimokit.config import ExperimentSections
 from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.colocated.checks import EveryCall
 from mimokit.engine.data.batch import Batch
@@ -54,7 +54,7 @@ class TrainingState:
     update: MainGradUpdate
     data: TrainingData
     iterator: Iterator[Batch] | None
-    config: ExperimentConfig
+    config: ExperimentSections
     arrivals: Arrivals | None = None
     iteration: int = 0
     saver: Saver | None = None
@@ -89,7 +89,9 @@ class StepResult:
     stop: bool
 
 
-def build_model(plan: LayoutPlan, config: ExperimentConfig, code: UserCode = NO_CODE) -> RankModel:
+def build_model(
+    plan: LayoutPlan, config: ExperimentSections, code: UserCode = NO_CODE
+) -> RankModel:
     """Build the model of a layout on this rank. Collective."""
     model = build_rank_model(config.model, plan, config.runtime.seed, code)
     patch_encoders(config, model.modules(), model.pg_collections)
@@ -98,7 +100,7 @@ def build_model(plan: LayoutPlan, config: ExperimentConfig, code: UserCode = NO_
 
 def prepare(
     plan: LayoutPlan,
-    config: ExperimentConfig,
+    config: ExperimentSections,
     source: DataSource,
     peers: Peers | None = None,
     code: UserCode = NO_CODE,
@@ -129,7 +131,7 @@ def prepare(
 @contextlib.contextmanager
 def prepared(
     plan: LayoutPlan,
-    config: ExperimentConfig,
+    config: ExperimentSections,
     source: DataSource,
     peers: Peers | None = None,
     code: UserCode = NO_CODE,

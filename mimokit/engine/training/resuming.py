@@ -2,7 +2,7 @@
 
 import torch.distributed as dist
 
-from mimokit.config import ExperimentConfig
+from mimokit.config import ExperimentSections
 from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.checkpoints.data import data_position
 from mimokit.engine.checkpoints.loading import check_together, load
@@ -16,7 +16,7 @@ from mimokit.planning.types import LayoutPlan
 
 def go_on(
     plan: LayoutPlan,
-    config: ExperimentConfig,
+    config: ExperimentSections,
     source: DataSource,
     peers: Peers | None = None,
     code: UserCode = NO_CODE,
@@ -35,7 +35,7 @@ def go_on(
     return state
 
 
-def _saved_state(config: ExperimentConfig, peers: Peers | None) -> checkpoints.Checkpoint | None:
+def _saved_state(config: ExperimentSections, peers: Peers | None) -> checkpoints.Checkpoint | None:
     if config.runtime.resume_from is None:
         return None
     whole = saved = checkpoints.read_checkpoint(config.runtime.resume_from)

@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 
 from mimokit.axes import Axis
-from mimokit.config import MimoParallelismConfig
+from mimokit.config import ModelSection
 from mimokit.engine.models.weights import numbered_stages, parameters_of_whole
 from mimokit.engine.parallel.main_weights import main_value
 from mimokit.engine.pipeline.model import RankModel
@@ -18,7 +18,7 @@ from mimokit.planning.weights.modules import module_planner, saved_modules
 
 
 def save_hf(
-    model: RankModel, config: MimoParallelismConfig, directory: str, peers: Peers | None = None
+    model: RankModel, config: ModelSection, directory: str, peers: Peers | None = None
 ) -> None:
     """Write the modules that started from weights, see `saved_modules`. Collective.
 
@@ -73,7 +73,7 @@ def take_mean(model: RankModel, peers: Peers) -> None:
                 parameter.copy_(total / peers.plan.replicas)
 
 
-def _planner(config: MimoParallelismConfig, model: RankModel, name: str) -> WeightPlanner:
+def _planner(config: ModelSection, model: RankModel, name: str) -> WeightPlanner:
     execution, network = model.plan.executions[name], config.get_architecture(name)
     assert network.weights is not None
     with opened(network.weights) as (source, _):

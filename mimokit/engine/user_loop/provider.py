@@ -22,6 +22,7 @@ class MimoModelProvider(ModelProvider):
         tokens_per_item: encoder -> tokens that an item becomes, where no network says it.
     """
 
+    mimo_parallelism_config: MimoParallelismConfig
     tokens_per_item: Mapping[str, int] = field(default_factory=dict)
 
     @property

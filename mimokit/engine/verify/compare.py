@@ -8,7 +8,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from mimokit.config import ExperimentConfig
+from mimokit.config import ExperimentSections
 from mimokit.config.runtime import AS_DRAWN
 from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.collectives import gather_json
@@ -49,7 +49,7 @@ NORM = "the norm of all gradients before clipping"
 @without_tf32()
 def compare_on_rank(
     plan: LayoutPlan,
-    config: ExperimentConfig,
+    config: ExperimentSections,
     source: DataSource,
     oracle: Sequence[OracleStep],
     peers: Peers | None = None,

@@ -20,7 +20,7 @@ import torch
 from mimokit.architecture.from_config import decoder_head
 from mimokit.architecture.tensor_cut import ShardPlace
 from mimokit.architecture.tensors import cuts_of
-from mimokit.config import ExperimentConfig, ModuleArchitecture, ModuleOptimizerConfig
+from mimokit.config import ExperimentSections, ModuleArchitecture, ModuleOptimizerConfig
 from mimokit.config.graph import topological_order
 from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.data.batch import to_device
@@ -52,7 +52,7 @@ from mimokit.planning.types import LayoutPlan
 @without_tf32()
 def run_oracle(
     plan: LayoutPlan,
-    config: ExperimentConfig,
+    config: ExperimentSections,
     source: DataSource,
     steps: int,
     decoders: Mapping[str, ModuleArchitecture] | None = None,
@@ -114,7 +114,7 @@ class ReplicaRules(Protocol):
         """Exchange what is due after a step."""
 
 
-def _replicas(config: ExperimentConfig, models: Sequence[OneProcess]) -> ReplicaRules | None:
+def _replicas(config: ExperimentSections, models: Sequence[OneProcess]) -> ReplicaRules | None:
     if config.strategy is None:
         return None
     named, cuts = [model.named() for model in models], models[0].model.cuts()
@@ -126,7 +126,7 @@ def _replicas(config: ExperimentConfig, models: Sequence[OneProcess]) -> Replica
 
 def _build(
     plan: LayoutPlan,
-    config: ExperimentConfig,
+    config: ExperimentSections,
     decoders: Mapping[str, ModuleArchitecture],
     code: UserCode,
     start: Dtype,
@@ -198,7 +198,7 @@ class OneProcess:
     def __init__(
         self,
         plan: LayoutPlan,
-        config: ExperimentConfig,
+        config: ExperimentSections,
         source: DataSource,
         decoders: Mapping[str, ModuleArchitecture],
         code: UserCode,

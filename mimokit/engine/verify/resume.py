@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch.utils.data import Dataset
 
 from mimokit.architecture.tensor_cut import TensorShard
-from mimokit.config import ExperimentConfig
+from mimokit.config import ExperimentSections
 from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.data.sources import DataSource, TrainingData
 from mimokit.engine.device import without_tf32
@@ -85,7 +85,7 @@ class RankRecord:
 @without_tf32()
 def record_saved(
     plan: LayoutPlan,
-    config: ExperimentConfig,
+    config: ExperimentSections,
     source: DataSource,
     before: int,
     after: int,
@@ -108,7 +108,7 @@ def record_saved(
 @without_tf32()
 def record_resumed(
     plan: LayoutPlan,
-    config: ExperimentConfig,
+    config: ExperimentSections,
     source: DataSource,
     after: int,
     code: UserCode = NO_CODE,
@@ -149,7 +149,7 @@ class _AskedFor(Dataset[Any]):
 
 
 def _watched(source: DataSource, asked: list[int]) -> DataSource:
-    def watched(config: ExperimentConfig) -> TrainingData:
+    def watched(config: ExperimentSections) -> TrainingData:
         data = source(config)
         return replace(data, train=_AskedFor(data.train, asked))
 

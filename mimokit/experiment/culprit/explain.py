@@ -10,6 +10,7 @@ import numpy as np
 
 from mimokit.cluster import EngineCluster
 from mimokit.config import ExperimentConfig, check_runnable, user_code
+from mimokit.config.checked_code import checked_code
 from mimokit.config.graph import topological_order
 from mimokit.config.runtime import AS_DRAWN
 from mimokit.experiment import proofs_on_rank
@@ -192,9 +193,7 @@ def _side(
     layout = for_verification(finalized_copy(config))
     check_runnable(layout)
     _reject_other_samples(layout)
-    return Side(
-        layout.name, layout, user_code.checked_code(layout, modules, loss_func, forward_step, data)
-    )
+    return Side(layout.name, layout, checked_code(layout, modules, loss_func, forward_step, data))
 
 
 def _reject_other_samples(layout: ExperimentConfig) -> None:

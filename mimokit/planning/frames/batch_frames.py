@@ -7,8 +7,8 @@ from mimokit.config.runtime import BALANCED, FRAME_PARALLEL
 from mimokit.planning.frames.forecast import FrameForecast
 from mimokit.planning.frames.samples import order_samples
 from mimokit.planning.frames.work import SampleCosts, SampleSizes
-from mimokit.planning.item_problems import vision_geometry
 from mimokit.planning.types import LayoutPlan
+from mimokit.planning.unplannable import vision_geometry
 
 MOST_SAMPLES = 2**18
 """Of a micro-batch over all replicas, whose frames are counted one by one."""

@@ -8,7 +8,7 @@ import numpy as np
 from mimokit.architecture.flops import forward_flops, passes
 from mimokit.architecture.from_config import model_of_config
 from mimokit.architecture.tokens import geometry_of
-from mimokit.config import ExperimentConfig
+from mimokit.config import ExperimentSections
 from mimokit.config.runtime import FRAME_PARALLEL
 from mimokit.planning.frames.samples import SampleWork
 from mimokit.planning.types import LayoutPlan
@@ -38,7 +38,7 @@ class SampleCosts:
     pipeline parallelism, the ranks of a replica share its operations.
     """
 
-    def __init__(self, config: ExperimentConfig, plan: LayoutPlan) -> None:
+    def __init__(self, config: ExperimentSections, plan: LayoutPlan) -> None:
         described, frozen = model_of_config(config.model), config.model.frozen_modules
         self.language = config.model.llm_module_name
         self._seq_length = config.data.seq_length
@@ -94,12 +94,12 @@ class SampleCosts:
                 )
 
 
-def _names(config: ExperimentConfig) -> tuple[str, ...]:
+def _names(config: ExperimentSections) -> tuple[str, ...]:
     return (*config.model.encoder_module_names, config.model.llm_module_name)
 
 
 def _waiting_together(
-    config: ExperimentConfig, replicas: Mapping[str, int]
+    config: ExperimentSections, replicas: Mapping[str, int]
 ) -> tuple[tuple[str, ...], ...]:
     """Return the modules whose times add up before any replica waits for another one.
 

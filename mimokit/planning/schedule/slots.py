@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from mimokit.config.rules.message_tags import HEADER_SLOTS, slots_between_modules
+from mimokit.planning.message_tags import HEADER_SLOTS, slots_between_modules
 from mimokit.planning.schedule.graph import StageEdge, StageGraph
 
 Modality = Literal["text", "audio", "vision"]

@@ -3,13 +3,13 @@
 from pathlib import Path
 
 from mimokit.architecture.huggingface.module_weights import module_family
-from mimokit.config import MimoParallelismConfig, ModuleArchitecture
+from mimokit.config import ModelSection, ModuleArchitecture
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.planning.weights.directory import WeightDirectory
 from mimokit.planning.weights.plan import WeightPlanner
 
 
-def saved_modules(model: MimoParallelismConfig) -> dict[str, str]:
+def saved_modules(model: ModelSection) -> dict[str, str]:
     """Return the modules that `runtime.save_hf` writes, and the folder in its directory of each.
 
     The language model, and an encoder that started from the same weights, have none; encoders that

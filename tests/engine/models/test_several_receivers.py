@@ -5,7 +5,7 @@ import torch
 
 import mimokit
 from mimokit.config import ConfigError
-from mimokit.config.user_code import checked_code
+from mimokit.config.checked_code import checked_code
 from mimokit.engine.data.multimodal import MultimodalCollate, MultimodalSample, encoder_inputs
 from mimokit.engine.data.sources import synthetic_data
 from tests.layouts_apart import apart_multimodal_config, decoded_config, with_adapter, with_edge

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mimokit.config import ConfigError
-from mimokit.config.user_code import checked_code
+from mimokit.config.checked_code import checked_code
 from mimokit.experiment import train, verify
 from mimokit.experiment.reference import single_rank
 from mimokit.planning import plan_layout

@@ -1,39 +1,15 @@
 """What a pipeline cannot do is said in one sentence, before anything crosses where possible."""
 
-from dataclasses import replace
-
 import pytest
 
 import mimokit
 from mimokit.cluster import RankError
-from mimokit.config import ConfigError
-from mimokit.engine.pipeline.communicator import check_tag_room
 from tests import seams
 from tests.invariance import assert_computes_the_same
 from tests.layouts_apart import apart_config
 from tests.layouts_multimodal import LANGUAGE
 from tests.planted import planted
 from tests.rank_steps import run_step, state_of
-
-
-def test_more_micro_batches_than_a_tag_holds_are_refused():
-    told = r"1,025 values of microbatch, but .* holds 1,024"
-    with pytest.raises(ConfigError, match=told):
-        mimokit.plan(apart_config((1, 1, 1), (1, 1, 1), 1025))
-    pipeline = mimokit.plan(apart_config((1, 1, 1), (1, 1, 1), 1024)).pipeline
-    check_tag_room(pipeline)
-    one_more = replace(pipeline.schedule, num_microbatches=1025)
-    with pytest.raises(ValueError, match=told):
-        check_tag_room(replace(pipeline, schedule=one_more))
-
-
-def test_more_slots_than_a_tag_holds_are_refused():
-    pipeline = mimokit.plan(apart_config((1, 1, 1), (1, 1, 1))).pipeline
-    full = replace(pipeline.slots.stages[1], counts={"text": 0, "audio": 0, "vision": 257})
-    crowded = replace(pipeline)
-    crowded.__dict__["slots"] = replace(pipeline.slots, stages=(pipeline.slots.stages[0], full))
-    with pytest.raises(ValueError, match="257 values of slot, but a message tag holds 256"):
-        check_tag_room(crowded)
 
 
 def _build_with_another_width(plan, config):

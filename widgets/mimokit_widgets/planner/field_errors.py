@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mimokit.config import Fix, Problem, RuntimeConfig
-from mimokit.config.experiment import ExperimentConfig
-from mimokit.config.model import MimoParallelismConfig
+from mimokit.config.experiment import ExperimentConfig, MimoParallelismConfig
 from mimokit.units import counted
 from mimokit_widgets.planner import paths
 from mimokit_widgets.planner.draft import Draft

@@ -6,7 +6,7 @@ from typing import TypeGuard
 
 from mimokit.axes import CONFIG_FIELDS, GRID_AXES
 from mimokit.config import Problem
-from mimokit.config.rules.message_tags import ROOM
+from mimokit.planning.message_tags import ROOM
 from mimokit_widgets.planner.draft import Draft
 from mimokit_widgets.planner.paths import SIZES, mapping_at, value_at
 

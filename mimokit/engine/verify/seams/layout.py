@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from mimokit.config import ExperimentConfig, MimoParallelismConfig
+from mimokit.config import ExperimentSections, ModelSection
 from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.colocated.checks import NoCall
 from mimokit.engine.data.sources import DataSource
@@ -39,7 +39,7 @@ from mimokit.step_kinds import StepKind
 @without_tf32()
 def record_layout(
     plan: LayoutPlan,
-    config: ExperimentConfig,
+    config: ExperimentSections,
     source: DataSource,
     reference: Recording,
     code: UserCode = NO_CODE,
@@ -128,7 +128,7 @@ def weight_value(parameter: torch.nn.Parameter) -> torch.Tensor:
     return weight if is_main_weight(parameter, weight) else parameter.detach()
 
 
-def _watch_stages(recorder: Recorder, model: RankModel, config: MimoParallelismConfig) -> None:
+def _watch_stages(recorder: Recorder, model: RankModel, config: ModelSection) -> None:
     """Record the rows that cross between modules, before and after, and their gradients.
 
     Rows of an encoder that feeds several modules arrive in parts, of which each module has columns.

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from mimokit.config import ExperimentConfig, ModuleArchitecture
+from mimokit.config import ExperimentSections, ModuleArchitecture
 from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.data.batch import Batch, item_tokens, sample_lengths
 from mimokit.engine.data.sources import DataSource
@@ -27,7 +27,7 @@ from mimokit.planning.types import LayoutPlan
 @without_tf32()
 def record_one_process(
     plan: LayoutPlan,
-    config: ExperimentConfig,
+    config: ExperimentSections,
     source: DataSource,
     steps: int,
     decoders: Mapping[str, ModuleArchitecture],

@@ -4,7 +4,7 @@ import pytest
 
 import mimokit
 from mimokit.config import ConfigError, ExperimentConfig
-from mimokit.config.rules.message_tags import first_stage_slots
+from mimokit.planning.unplannable import first_stage_slots
 from tests.config.sections import load, network, put, sections
 from tests.layouts_apart import apart_multimodal_config, with_adapter
 from tests.layouts_multimodal import LANGUAGE

@@ -1,24 +1,27 @@
-"""The model half of a config: modules, their ranks and their networks."""
+"""The sections of a config, as plans and ranks read them after all checks."""
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Annotated, Self, TypeVar
+from typing import Annotated, TypeVar
 
 from pydantic import Field
 
 from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.base import ConfigModel, Name, NotNegative
+from mimokit.config.data import DataConfig
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.config.graph import ModuleGraph, edges, module_graph, paths, upstream
 from mimokit.config.parallelism import ModuleParallelismConfig
-from mimokit.config.runtime import DeploymentMode
+from mimokit.config.prediction import PredictionConfig
+from mimokit.config.runtime import DeploymentMode, RuntimeConfig
+from mimokit.config.strategy import StrategyConfig
 
 EntryT = TypeVar("EntryT")
 MOST_MODULES = 128
 """Of a model. Rules compare modules in pairs."""
 
 
-class MimoParallelismConfig(ConfigModel):
+class ModelSection(ConfigModel):
     """The modules of a model, their parallel sizes and their networks."""
 
     llm_module_name: Name
@@ -49,22 +52,6 @@ class MimoParallelismConfig(ConfigModel):
     allow_rank_gaps: bool = False
     """In heterogeneous mode, warn about ranks without a module instead of rejecting them: they
     wait."""
-
-    def finalize(self, world_size: int | None = None) -> Self:
-        """Compute missing data_parallel sizes and check everything; return the same object.
-
-        Args:
-            world_size: ranks of the world, or None for as many as the modules need.
-
-        Raises:
-            ConfigError: all problems at once; nothing was changed then.
-        """
-        from mimokit.config.rules import check_model
-        from mimokit.config.world_size import resolve
-
-        check_model(self, world_size)
-        self.module_parallelisms = dict(resolve(self, world_size).sizes)
-        return self
 
     @property
     def total_world_size(self) -> int:
@@ -216,3 +203,58 @@ def _entry(name: str, field: str, known: Mapping[str, EntryT]) -> EntryT:
     names = ", ".join(known) or "none"
     sentence = f"Module '{name}': it is not in {field}; the modules there are: {names}."
     raise ConfigError([Problem(name, field, None, sentence)])
+
+
+class ExperimentSections(ConfigModel):
+    """One experiment; `ExperimentConfig` checks it and has other layouts."""
+
+    model: ModelSection
+    """Modules, ranks and networks."""
+
+    data: DataConfig
+    """Batches and samples."""
+
+    runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)
+    """Steps, metrics and optimizer."""
+
+    name: str = "experiment"
+    """Name of the run. From a file: its name without the suffix."""
+
+    prediction: PredictionConfig | None = None
+    """What a prediction assumes. None: the defaults."""
+
+    strategy: StrategyConfig | None = None
+    """Replicas of the layout and what they exchange. None: one replica."""
+
+    @property
+    def inner_runtime(self) -> RuntimeConfig:
+        """The runtime section, with the inner optimizer of the strategy as its optimizer."""
+        inner = None if self.strategy is None else self.strategy.inner_optimizer
+        if inner is None:
+            return self.runtime
+        names = {"learning_rate": inner.lr, "weight_decay": inner.weight_decay}
+        names["adam_epsilon"] = inner.eps
+        named = {name: value for name, value in names.items() if value is not None}
+        return self.runtime.model_copy(update=named)
+
+    @property
+    def replicas(self) -> int:
+        """Replicas of the layout, between which a strategy exchanges."""
+        return 1 if self.strategy is None else self.strategy.replicas
+
+    @property
+    def total_world_size(self) -> int:
+        """Ranks of all replicas of the layout; `ConfigError` if a data_parallel is missing."""
+        return self.model.total_world_size * self.replicas
+
+    def tokens_of(self, encoder: str) -> int:
+        """Return the most tokens per sample that the rows of an encoder become on one path.
+
+        The paths on which items reach the last module before the language module have equal shares
+        of its tokens; of several last modules that with the fewest decides.
+        """
+        model, own = self.model, self.model.paths_of_items(encoder)
+        return min(
+            self.data.modality_seq_length(last) * own // model.paths_of_items(last)
+            for last in model.ends_of(encoder)
+        )

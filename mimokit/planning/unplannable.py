@@ -1,4 +1,4 @@
-"""Items of encoders, adapters and decoders that do not fit each other, or have no room in a sample.
+"""Items that do not fit each other or have no room in a sample, and more messages than tags.
 
 A prediction needs none of it, so that the rules of a config alone do not see it.
 """
@@ -6,22 +6,26 @@ A prediction needs none of it, so that the rules of a config alone do not see it
 from collections.abc import Iterator
 
 from mimokit.architecture.tokens import ImageGeometry, image_geometry, row_features, tokens_per_item
-from mimokit.config import ExperimentConfig, MimoParallelismConfig, ModuleArchitecture
+from mimokit.config import DataConfig, ExperimentSections, ModelSection, ModuleArchitecture
 from mimokit.config.errors import Fix, Problem
 from mimokit.config.messages import problem_at
 from mimokit.config.rules.writing import network_path, size_path
+from mimokit.planning.message_tags import ROOM, slots_between_modules
 from mimokit.units import counted
 
+_CHUNKS = "virtual_pipeline_model_parallel_size"
 
-def item_problems(config: ExperimentConfig) -> Iterator[Problem]:
-    """Yield frames and images without room, adapters and decoders of other items."""
+
+def unplannable(config: ExperimentSections) -> Iterator[Problem]:
+    """Yield messages without tags, items without room, adapters and decoders of other items."""
+    yield from _tags(config.model, config.data)
     yield from _frames(config)
     yield from _adapters(config.model)
     yield from _reconstructions(config.model)
     yield from _room(config)
 
 
-def vision_geometry(config: ExperimentConfig, name: str) -> ImageGeometry | None:
+def vision_geometry(config: ExperimentSections, name: str) -> ImageGeometry | None:
     """Return how an encoder cuts its images; None if it takes none, or sizes contradict."""
     network = config.model.module_architectures.get(name)
     if network is None or network.modality != "vision":
@@ -32,7 +36,7 @@ def vision_geometry(config: ExperimentConfig, name: str) -> ImageGeometry | None
         return None  # runs say why
 
 
-def _frames(config: ExperimentConfig) -> Iterator[Problem]:
+def _frames(config: ExperimentSections) -> Iterator[Problem]:
     for name, frames in config.data.modality_frames.items():
         geometry, room = vision_geometry(config, name), config.tokens_of(name)
         tokens = 0 if geometry is None else geometry.tokens
@@ -45,7 +49,7 @@ def _frames(config: ExperimentConfig) -> Iterator[Problem]:
             yield problem_at(f"data.modality_frames.{name}", list(frames), sentence)
 
 
-def _adapters(model: MimoParallelismConfig) -> Iterator[Problem]:
+def _adapters(model: ModelSection) -> Iterator[Problem]:
     graph = model.module_topology
     for name in model.adapter_module_names:
         feeding = [source for source, fed in graph.items() if name in fed]
@@ -61,7 +65,7 @@ def _adapters(model: MimoParallelismConfig) -> Iterator[Problem]:
             yield problem_at(path, taken, what, feeders[largest])
 
 
-def _room(config: ExperimentConfig) -> Iterator[Problem]:
+def _room(config: ExperimentSections) -> Iterator[Problem]:
     model, data = config.model, config.data
     for name in model.input_module_names:
         network = model.get_architecture(name)
@@ -82,7 +86,7 @@ def _room(config: ExperimentConfig) -> Iterator[Problem]:
         yield Problem(name, field, room, sentence, fix)
 
 
-def _reconstructions(model: MimoParallelismConfig) -> Iterator[Problem]:
+def _reconstructions(model: ModelSection) -> Iterator[Problem]:
     for name in model.reconstructing_names:
         network = model.get_architecture(name)
         encoder = model.reconstructed_by(network)
@@ -135,3 +139,46 @@ def _other_sound(
 
 def _pixels(height: int, width: int, channels: int) -> str:
     return f"{height} x {width} pixels with {counted(channels, 'channel')}"
+
+
+def _tags(model: ModelSection, data: DataConfig) -> Iterator[Problem]:
+    # Only stages of a pipeline, and modules on separate ranks, send messages with tags. An edge
+    # leads from each stage to the next of its module, and from each module to those that it feeds;
+    # on the ranks of a pipeline from each set of ranks that computes an encoder. Only a first stage
+    # can have many slots: other modules feed it.
+    language = model.get_parallelism(model.llm_module_name)
+    mode, sets = model.deployment_mode, language.pipeline_parallel
+    if mode != "heterogeneous" and sets == 1:
+        return
+    topology, sizes = model.module_topology, model.module_parallelisms
+    cut = [language] if mode == "homogeneous" else sizes.values()
+    within = sum(module.pipeline_parallel * module.in_runs(_CHUNKS) - 1 for module in cut)
+    between = sum(
+        len(fed) * (sets if mode == "colocated" and sizes[name].pipeline_parallel == 1 else 1)
+        for name, fed in topology.items()
+    )
+    rows = (
+        ("microbatch", data.num_microbatches, "data", "num_microbatches"),
+        ("edge", within + between, "model", "pipeline_parallel"),
+        ("slot", max(first_stage_slots(model).values(), default=0), "model", "topology"),
+    )
+    for field, count, section, name in rows:
+        if count > (room := ROOM[field]):
+            sentence = (
+                f"The pipeline has {counted(count, 'value')} of {field}, but a message tag holds "
+                f"{room:,}; plan for at most as many."
+            )
+            fix: Fix = {"path": f"{section}.{name}", "value": room}
+            yield Problem(section, name, count, sentence, fix if section == "data" else None)
+
+
+def first_stage_slots(model: ModelSection) -> dict[str, int]:
+    """Return module -> the slots of the tensors that other modules send its first stage."""
+    slots = dict.fromkeys(model.module_parallelisms, 0)
+    for source, fed in model.module_topology.items():
+        if source not in model.module_architectures:
+            continue
+        with_grids = source in model.encoder_module_names and model.sends_grids(source)
+        for target in fed:
+            slots[target] += slots_between_modules(with_grids)
+    return slots
