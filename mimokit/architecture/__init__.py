@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from mimokit.architecture.encoders import VisionEncoder as VisionEncoder
     from mimokit.architecture.feed_forward import MixtureOfExperts as MixtureOfExperts
     from mimokit.architecture.from_config import model_of_config as model_of_config
-    from mimokit.architecture.huggingface import from_hf as from_hf
     from mimokit.architecture.huggingface.functions import longest_sequence as longest_sequence
+    from mimokit.architecture.huggingface.models import from_hf as from_hf
     from mimokit.architecture.huggingface.obstacles import obstacles as obstacles
     from mimokit.architecture.modules import EncoderBranch as EncoderBranch
     from mimokit.architecture.modules import LanguageModel as LanguageModel

@@ -1,6 +1,5 @@
 """The model that a config describes."""
 
-from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
@@ -56,18 +55,6 @@ def _described(kind: type[_Described], size: ModuleArchitecture, **known: Any) -
     """Return a description with what a config states and means, under the same names."""
     names = [field.name for field in fields(kind) if field.name not in known]  # type: ignore[arg-type]
     return kind(**{name: getattr(size, name) for name in names}, **known)
-
-
-def network_of_fields(fields: Mapping[str, Any]) -> ModuleArchitecture:
-    """Return a network of fields that a reader has checked; None is not stated.
-
-    Nor is what means the same where it is left out.
-    """
-    stated = {"seq_length": 1, **fields}
-    if "projector" in stated:
-        stated["projector"] = ProjectorArchitecture.model_construct(**stated["projector"])
-    short = ModuleArchitecture.model_construct(**stated).stated_fields
-    return ModuleArchitecture.model_construct(**{name: stated[name] for name in short})
 
 
 def model_of_config(model: ModelSection, name: str = "model") -> MultimodalModel:

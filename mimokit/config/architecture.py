@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
 from mimokit.config.base import ConfigModel, Name, Size, SizeOrZero
-from mimokit.config.layer_architecture import Coefficient, LayerArchitecture
+from mimokit.config.layer_architecture import (
+    Coefficient,
+    LayerArchitecture,
+    ProjectorArchitecture,
+)
 from mimokit.config.meaning import MEANINGS, NetworkMeanings
 
 
@@ -244,3 +249,15 @@ class ModuleArchitecture(LayerArchitecture, NetworkSizes, NetworkMeanings):
         if self.position_embedding_type is None:
             return by_default
         return self.position_embedding_type == "learned_absolute"
+
+
+def network_of_fields(fields: Mapping[str, Any]) -> ModuleArchitecture:
+    """Return a network of fields that a reader has checked; None is not stated.
+
+    Nor is what means the same where it is left out.
+    """
+    stated = {"seq_length": 1, **fields}
+    if "projector" in stated:
+        stated["projector"] = ProjectorArchitecture.model_construct(**stated["projector"])
+    short = ModuleArchitecture.model_construct(**stated).stated_fields
+    return ModuleArchitecture.model_construct(**{name: stated[name] for name in short})

@@ -4,12 +4,8 @@ import re
 from typing import Any
 
 from mimokit.architecture import LanguageModel
-from mimokit.architecture.from_config import (
-    check_parameters,
-    language_of_config,
-    network_of_fields,
-)
-from mimokit.config import ModuleArchitecture
+from mimokit.architecture.from_config import check_parameters, language_of_config
+from mimokit.config.architecture import ModuleArchitecture, network_of_fields
 from mimokit.config.meaning import EPSILON, INIT_STD, ROTARY_BASE, VOCABULARY_MULTIPLE
 from mimokit.interop.command_line import (
     MEGATRON_LM,

@@ -5,7 +5,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mimokit.architecture.encoders import VisionEncoder
-from mimokit.architecture.huggingface import ENCODER, LANGUAGE, PROJECTOR, SUBMODULE, from_hf
+from mimokit.architecture.huggingface.models import (
+    ENCODER,
+    LANGUAGE,
+    PROJECTOR,
+    SUBMODULE,
+    from_hf,
+)
 from mimokit.architecture.huggingface.qwen_vision_tensors import (
     PATCHES,
     QWEN_VISION_TYPES,

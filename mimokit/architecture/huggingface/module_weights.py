@@ -17,7 +17,7 @@ from mimokit.architecture.huggingface.families import (
     language_family,
     prefix_of,
 )
-from mimokit.architecture.huggingface.module_part import part_of
+from mimokit.architecture.huggingface.networks import lacks_part
 from mimokit.architecture.huggingface.qwen_vision_tensors import (
     PATCHES,
     QWEN_VISION_TYPES,
@@ -35,6 +35,8 @@ from mimokit.architecture.modules import (
     PROJECTOR_NAME,
     EncoderBranch,
     LanguageModel,
+    Model,
+    MultimodalModel,
 )
 from mimokit.architecture.tensors import by_name, encoder_tensors, module_tensors
 from mimokit.config import ModuleArchitecture
@@ -57,7 +59,7 @@ def module_family(
     """
     kind = config.get("model_type")
     check_readable("Weights", kind, (*FAMILIES, *MIXTURE_TYPES))
-    part = part_of(from_hf(config, "model"), language)
+    part = _part_of(from_hf(config, "model"), language)
     if isinstance(part, LanguageModel):
         padded = 1 if network is None else network.vocabulary_multiple or 1
         further = network is None or network.next_token_layers > 0
@@ -81,6 +83,14 @@ def module_family(
         prefix = prefix_of(names if near else others, PROJECTOR_WEIGHT)
         add_projector(weights, part.projector, prefix, PROJECTOR_NAME)
     return Family(str(kind), tower, weights)
+
+
+def _part_of(model: Model, language: bool) -> LanguageModel | VisionEncoder | EncoderBranch:
+    if isinstance(model, MultimodalModel):
+        return model.language if language else model.branches[0].computed
+    if not isinstance(model, LanguageModel if language else VisionEncoder):
+        raise lacks_part(language)
+    return model
 
 
 def _qwen_family(kind: str, branch: EncoderBranch, names: Collection[str]) -> Family:

@@ -1,19 +1,11 @@
-"""The networks that a Hugging Face config describes, as fields of a config, and their model."""
+"""The networks that a Hugging Face config describes, as fields of a config."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from mimokit.architecture.from_config import (
-    branch_of_config,
-    encoder_of_config,
-    language_of_config,
-    network_of_fields,
-)
-from mimokit.architecture.modules import Model, MultimodalModel
-
-IMAGES = "images"
-"""The name of a model's vision module, as in the shipped configs."""
+from mimokit.config.architecture import network_of_fields
+from mimokit.config.errors import ConfigError, Problem
 
 
 @dataclass(frozen=True)
@@ -28,19 +20,20 @@ class Networks:
     encoder: Mapping[str, Any] | None = None
     features: Mapping[str, Any] | None = None
 
-    def model(self, name: str) -> Model:
-        """Return what they describe; of several modules the encoder is called `IMAGES`."""
-        if self.language is None:
-            assert self.encoder is not None
-            return encoder_of_config(name, network_of_fields(self.encoder))
-        language = network_of_fields(self.language)
-        if self.encoder is None:
-            return language_of_config(name, language)
-        branch = branch_of_config(IMAGES, network_of_fields(self.encoder), language)
-        if self.features is not None:
-            features = encoder_of_config(IMAGES, network_of_fields(self.features))
-            branch = replace(branch, features=features)
-        return MultimodalModel(name, language_of_config(f"{name} language", language), (branch,))
+    def part(self, language: bool) -> Mapping[str, Any]:
+        """Return the fields of a module: of the language model, or else of the encoder."""
+        both = self.language is not None and self.encoder is not None
+        part = self.language if language else self.features or self.encoder
+        if part is None or not (language or both or network_of_fields(part).modality == "vision"):
+            raise lacks_part(language)
+        return part
+
+
+def lacks_part(language: bool) -> ConfigError:
+    """Return the rejection of a config without a language model, or without a vision tower."""
+    kinds = "a language model" if language else "a vision tower"
+    sentence = f"Weights: config.json does not describe {kinds}; give the weights of one."
+    return ConfigError([Problem("weights", "model_type", None, sentence)])
 
 
 def projector_fields(inner: int, language: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,10 +4,8 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from mimokit.architecture.huggingface import from_hf
-from mimokit.architecture.huggingface.module_part import part_of
-from mimokit.architecture.modules import EncoderBranch
-from mimokit.config import ModuleArchitecture
+from mimokit.architecture.huggingface.reading import networks_of
+from mimokit.config.architecture import ModuleArchitecture, network_of_fields
 from mimokit.config.meaning import MEANINGS
 
 _NOT_COMPARED = (
@@ -23,8 +21,8 @@ _COMPARED = (
 
 def network_fields(directory: str | os.PathLike[str], *, language: bool) -> dict[str, Any]:
     """Return the fields of a module's architecture that its weights state, its length aside."""
-    part = part_of(from_hf(directory), language)
-    fields = (part.encoder if isinstance(part, EncoderBranch) else part).stated.section()
+    networks, _ = networks_of(directory)
+    fields = network_of_fields(networks.part(language)).section()
     fields.pop("pooling_head", None)  # a module's output is that of the tower's layers
     del fields["seq_length"]
     return fields
