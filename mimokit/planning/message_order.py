@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from mimokit.planning.bridges.routes import Transfer, numbered
 from mimokit.planning.schedule import Action, ScheduleError
-from mimokit.planning.schedule.check import waiting_text
 from mimokit.planning.schedule.queues import Await, Post, QueuedPrograms
 from mimokit.planning.types import LayoutPlan
 from mimokit.step_kinds import BRIDGES, RECEIVES, StepKind
@@ -67,8 +66,7 @@ def check_messages(
     stuck = run.run()
     if stuck:
         links = [
-            f"rank {ranks[each]} waits in {waiting_text(*run.waiting(each))}"
-            for each in run.cycle(stuck[0])
+            f"rank {ranks[each]} waits in {run.waiting_text(each)}" for each in run.cycle(stuck[0])
         ]
         raise ScheduleError(f"Wait cycle: {', '.join(links)}, and so the first again.")
 

@@ -177,16 +177,11 @@ def _check_waiting(
     run = QueuedPrograms([list(_operations(own, workers, queue)) for own in actions])
     stuck = run.run()
     if stuck:
-        waits = [run.waiting(worker) for worker in run.cycle(stuck[0])]
         links = [
-            f"stage {post.action.stage} waits in {waiting_text(post, held)}" for post, held in waits
+            f"stage {run.waiting(worker)[0].action.stage} waits in {run.waiting_text(worker)}"
+            for worker in run.cycle(stuck[0])
         ]
         raise ScheduleError(f"Wait cycle: {', '.join(links)}, and so the first again.")
-
-
-def waiting_text(post: Post, held_by: Post) -> str:
-    """Return an action that waits, and what it waits behind."""
-    return f"{post}" if held_by == post else f"{post} behind its {held_by}"
 
 
 def _operations(

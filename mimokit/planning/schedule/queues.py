@@ -85,6 +85,11 @@ class QueuedPrograms:
         assert isinstance(operation, Await), "a program waits for nothing else"
         return operation.post, self._queues[each, operation.post.peer, operation.post.queue][0]
 
+    def waiting_text(self, each: int) -> str:
+        """Return the action in which a program waits, and what it waits behind."""
+        post, held_by = self.waiting(each)
+        return f"{post}" if held_by == post else f"{post} behind its {held_by}"
+
     def cycle(self, each: int) -> list[int]:
         """Return programs that wait for each other, from one that has not ended.
 
