@@ -10,13 +10,13 @@ from mimokit.config import ExperimentConfig, ModuleArchitecture
 from mimokit.config.user_code import UserCode
 from mimokit.planning.execution import Dtype
 from mimokit.planning.expert_choices import ExpertChoices, together
-from mimokit.planning.seams import Recording, Seam
 from mimokit.planning.types import LayoutPlan
 
 if TYPE_CHECKING:
     from mimokit.engine.data.sources import DataSource
     from mimokit.engine.verify.resume import RankRecord
     from mimokit.engine.verify.steps import Noise, OracleStep, StepDifference, StepRounding
+    from mimokit.planning.seams import Recording, Seam
 
     _OracleArguments: TypeAlias = tuple[
         ExperimentConfig, DataSource, int, Mapping[str, ModuleArchitecture], UserCode
