@@ -228,8 +228,8 @@ def test_the_largest_goes_to_the_least_loaded_of_a_group(count: int, together: i
     loads = SampleLoads({"images": works}, nothing, nothing > 0)
     replicas = Replicas({"images": count}, 1, micro_batches=1, samples=3 * count)
     dealt = drawn_batches(loads, replicas, Policy(order="balanced"), 2, 5).items["images"]
-    for batch, rows in enumerate(drawn_rows(len(works), replicas, 2, 5)[:, 0]):
-        groups = works[rows].reshape(-1, 3 * together)
+    for batch, drawn in enumerate(drawn_rows(len(works), replicas, 2, 5)[:, 0]):
+        groups = works[drawn].reshape(-1, 3 * together)
         expected = np.concatenate([_one_by_one(group, together) for group in groups])
         assert dealt[batch, 0] == pytest.approx(expected)
 
