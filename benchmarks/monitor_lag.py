@@ -70,7 +70,7 @@ NOTE_PICTURES = """() => {
   const now = () => (performance.timeOrigin + performance.now()) / 1000;
   let last = 0;
   const note = () => {
-    const rows = Number(document.querySelector(".mimokit-live-now")?.dataset.rows ?? 0);
+    const rows = Number(document.querySelector(".mimokit-live")?.dataset.rows ?? 0);
     if (rows <= last) return;
     last = rows;
     setTimeout(() => window.pictures.push([rows, now()]));
@@ -118,7 +118,7 @@ def watch_paced(seconds: float) -> tuple[list[float], int]:
         notebook.page.evaluate(NOTE_PICTURES)
         notebook.run_all()
         deadline = (seconds + 60) * 1000
-        notebook.page.locator(".mimokit-remembered .mimokit-live").wait_for(timeout=deadline)
+        notebook.page.get_by_role("heading", name="Training finished").wait_for(timeout=deadline)
         sent = notebook.value("[sample.time for sample in run.samples]")
         pictures = notebook.page.evaluate("window.pictures")
         return lags(sent, pictures), sum(notebook.value("run.result()"))

@@ -124,11 +124,10 @@ def test_what_ranks_say_in_a_monitor(browser_page: Page, tmp_path: Path) -> None
     run.wrong = (f"Ranks 0 and 1 have different bits of {HOSTILE}.",)
     steps = [one for one in samples() if isinstance(one, StepSample)]
     run.give([replace(one, modules=renamed(dict(one.modules))) for one in steps])
-    while_it_goes_on = monitor._memory()["text/html"]
+    while_it_goes_on = monitor._in_html()
     run.end(RuntimeError(f"rank 2 raised {HOSTILE}"))
     monitor.wait()
-    assert monitor._picture is not None
-    for page in (while_it_goes_on, monitor._picture["text/html"]):
+    for page in (while_it_goes_on, monitor._in_html()):
         assert looked_at(browser_page, tmp_path, [page]) == NOTHING
 
 

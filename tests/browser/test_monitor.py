@@ -8,15 +8,16 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 import mimokit
+from make.site.check import external_references
 from mimokit.analysis import samples_to_steps
-from mimokit_widgets.notebooks.page import external_references, to_page
+from mimokit_widgets.notebooks.page import to_page
 from tests.browser.conftest import shared_notebook
 from tests.browser.notebook_page import DARK, LIGHT, SCREENSHOTS, NotebookPage
 from tests.browser.server import LabServer
 from tests.charts.fakes import samples
 
-LIVE = ".mimokit-live-now"
-STAYS = ".mimokit-remembered .mimokit-live"
+LIVE = ".mimokit-live:not(.mimokit-saved *)"
+STAYS = ".mimokit-saved .mimokit-live"
 FAKE = """
 from dataclasses import replace
 from mimokit_widgets import LiveMonitor
@@ -71,11 +72,6 @@ def real(chromium: Browser, lab: LabServer) -> Iterator[NotebookPage]:
     with shared_notebook(chromium, lab, "real_runs", *cells) as opened:
         yield opened
         opened.execute("if 'cluster' in globals(): cluster.close()")
-
-
-def wait_for_what_stays(notebook: NotebookPage) -> None:
-    expect(notebook.page.locator(LIVE)).to_have_count(0)
-    expect(notebook.page.locator(".mimokit-remembered")).to_have_count(1)
 
 
 def canvas(view: Locator, title: str) -> Locator:
@@ -151,7 +147,7 @@ def test_the_keyboard_reaches_all_of_it(notebook: NotebookPage) -> None:
 
 def test_the_theme_is_followed(notebook: NotebookPage) -> None:
     view = notebook.page.locator(LIVE)
-    paper = "getComputedStyle(document.querySelector('.mimokit-live-now')).backgroundColor"
+    paper = "getComputedStyle(document.querySelector('.mimokit-live')).backgroundColor"
     notebook.choose_theme(LIGHT)
     expect(view).to_have_attribute("data-theme", "light")
     light = notebook.page.evaluate(paper)
@@ -163,9 +159,9 @@ def test_the_theme_is_followed(notebook: NotebookPage) -> None:
 
 
 def test_saved_in_the_middle_and_opened_without_its_kernel(notebook: NotebookPage) -> None:
-    notebook.execute("monitor._remember()")
-    notebook.wait_for_output(notebook.value("monitor._memory()['text/plain']"))
-    expect(notebook.page.locator(".mimokit-remembered")).to_be_hidden()  # next to the live one
+    notebook.execute("monitor._saved.draw_now()")
+    notebook.wait_for_output(notebook.value("monitor._in_words()"))
+    expect(notebook.page.locator(".mimokit-saved")).to_be_hidden()  # next to the live one
     notebook.save()
     notebook.end_kernel()
     notebook.open()
@@ -192,13 +188,14 @@ def test_a_finished_run_stays_as_it_was_zoomed_in_the_notebook_and_on_an_exporte
     zoomed = f"mean of {last - first + 1} steps"
     notebook.execute(f"monitor.mark(50); {SLOW_END}; run.give(made[500:]); run.end()")
     notebook.execute("monitor.wait()")
-    wait_for_what_stays(notebook)
-    view = notebook.page.locator(STAYS)
-    expect(view.get_by_role("heading")).to_have_text("Training finished")
-    expect(view.get_by_text(zoomed)).to_be_visible()
+    ended = notebook.page.locator(LIVE)
+    expect(ended.get_by_role("heading")).to_have_text("Training finished")
+    expect(ended.get_by_text(zoomed)).to_be_visible()
+    notebook.wait_for_output(notebook.value("monitor._in_words()"))
     saved = notebook.save()
     notebook.end_kernel()
     notebook.open_again()
+    view = notebook.page.locator(STAYS)
     expect(view).to_have_attribute("data-rows", "972")
     expect(view.get_by_text(zoomed)).to_be_visible()
     notebook.screenshot("monitor reopened")
@@ -218,11 +215,8 @@ def test_a_finished_run_stays_as_it_was_zoomed_in_the_notebook_and_on_an_exporte
     assert float(tile.inner_text().split()[0]) == pytest.approx(1000 * median, rel=0.01)
     exported.screenshot(path=SCREENSHOTS / "monitor_exported.png")
     chromium_without_scripts.goto(page.as_uri())
-    picture = chromium_without_scripts.locator(".mimokit-remembered img")
-    expect(picture).to_be_visible()
-    box = picture.bounding_box()
-    assert box is not None
-    assert box["width"] > 500
+    said = chromium_without_scripts.locator(".mimokit-saved")
+    expect(said).to_have_text(re.compile(r"Training finished\. 120 iterations in \d+ s\."))
 
 
 def test_a_real_run_is_stopped_from_its_button_while_a_cell_waits_for_it(
@@ -234,12 +228,11 @@ def test_a_real_run_is_stopped_from_its_button_while_a_cell_waits_for_it(
     expect(view.get_by_text(SEVERAL_ITERATIONS)).to_be_visible(timeout=TO_TRAIN)
     real.screenshot("monitor real run", view)
     view.get_by_role("button", name="Stop").click()
-    stays = real.page.locator(STAYS)
-    expect(stays.get_by_role("heading")).to_have_text("Training stopped", timeout=TO_TRAIN)
+    expect(view.get_by_role("heading")).to_have_text("Training stopped", timeout=TO_TRAIN)
     real.wait_idle()
     real.check_cells()
     done = real.value("int(result.steps.iteration.max()) + 1")
-    expect(stays.get_by_text(f"iteration {done} of 20000")).to_be_visible()
+    expect(view.get_by_text(f"iteration {done} of 20000")).to_be_visible()
 
 
 def test_a_cluster_that_dies_is_told_and_what_came_is_kept(real: NotebookPage) -> None:
@@ -248,16 +241,15 @@ def test_a_cluster_that_dies_is_told_and_what_came_is_kept(real: NotebookPage) -
     view = real.page.locator(LIVE)
     expect(view.get_by_text(SEVERAL_ITERATIONS)).to_be_visible(timeout=TO_TRAIN)
     real.execute("import os, signal\nfor pid in cluster.pids: os.kill(pid, signal.SIGKILL)")
-    stays = real.page.locator(STAYS)
-    expect(stays.get_by_role("heading")).to_have_text("Training failed", timeout=TO_TRAIN)
-    sentence = stays.locator(".sentence")
+    expect(view.get_by_role("heading")).to_have_text("Training failed", timeout=TO_TRAIN)
+    sentence = view.locator(".sentence")
     expect(sentence).to_have_text(
         re.compile(r"After \d+ iterations: rank \d .* was killed by SIGKILL")
     )
     rows = real.value("len(monitor._rows)")
     assert rows >= 3 * RANKS
-    expect(stays).to_have_attribute("data-rows", str(rows))
-    real.screenshot("monitor dead cluster", stays)
+    expect(view).to_have_attribute("data-rows", str(rows))
+    real.screenshot("monitor dead cluster", view)
 
 
 READ = "source => import('data:text/javascript,' + encodeURIComponent(source))"

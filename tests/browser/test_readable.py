@@ -89,12 +89,11 @@ def views(tmp_path_factory: pytest.TempPathFactory) -> str:
     monitor = mw.LiveMonitor(run)
     run.end()
     monitor.wait()
-    assert monitor._picture is not None
     plans = [
         kind(PRESET)._in_html()
         for kind in (mw.RankMap, mw.BatchSplit, mw.TrafficMap, mw.LayoutPlanner)
     ]
-    return "".join([runs_view(load_runs(folder)), monitor._picture["text/html"], *plans])
+    return "".join([runs_view(load_runs(folder)), monitor._in_html(), *plans])
 
 
 @pytest.fixture(scope="module")

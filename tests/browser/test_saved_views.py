@@ -8,8 +8,8 @@ from playwright.sync_api import Page, expect
 
 import mimokit
 import mimokit_widgets as mw
+from make.site.check import external_references
 from mimokit.experiment import Stepper
-from mimokit_widgets.notebooks.page import external_references
 from tests.browser.notebook_page import SCREENSHOTS
 from tests.layouts_apart import apart_config
 from tests.widgets.fake_cluster import FakeCluster, other_values

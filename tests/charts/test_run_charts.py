@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from make.site.check import external_references
 from mimokit import charts
 from mimokit.analysis import (
     Runs,
@@ -20,7 +21,6 @@ from mimokit.analysis import (
 )
 from mimokit.charts import _renderer
 from mimokit.samples import expert_column
-from mimokit_widgets.notebooks.page import external_references
 from tests.analysis.planted_runs import Planted, write_run
 from tests.charts.pictures import faults
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import nbformat
 
-from mimokit_widgets.notebooks.page import external_references
+from make.site.check import external_references
 from tests.notebooks.headless import executed_copy, insert_behind, printed
 from tests.planted import FEWER_MEASUREMENTS
 

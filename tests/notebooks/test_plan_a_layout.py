@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mimokit_widgets.notebooks.page import external_references
+from make.site.check import external_references
 from tests.notebooks.headless import executed, outputs_of
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "00_plan_a_layout.ipynb"

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from make.site.check import external_references
 from mimokit import calibrate_from
 from mimokit.analysis import compare, load_runs
 from mimokit.prediction.own_runs.fit import mean_error
 from mimokit.prediction.step_time import load_software
-from mimokit_widgets.notebooks.page import external_references
 from tests.notebooks.headless import executed_copy, insert_behind, printed
 
 ITERATIONS = 10

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mimokit_widgets.notebooks.page import external_references
+from make.site.check import external_references
 from tests.notebooks.headless import executed
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "06_predict_and_search.ipynb"

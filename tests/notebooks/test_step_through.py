@@ -1,6 +1,6 @@
 """Stepping through three layouts: the notebook from top to bottom."""
 
-from mimokit_widgets.notebooks.page import external_references
+from make.site.check import external_references
 from tests.notebooks.headless import executed_copy, printed
 
 

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from mimokit_widgets.notebooks.page import external_references
+from make.site.check import external_references
 from tests.notebooks.headless import executed_copy, insert_behind, printed
 
 BUDGET = 0.5

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mimokit_widgets.notebooks.page import external_references
+from make.site.check import external_references
 from tests.notebooks.headless import executed_copy, insert_behind, printed
 
 ITERATIONS = 8

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import mimokit
+from make.site.check import external_references
 from mimokit.config import ExperimentConfig
 from mimokit.config_files import load_preset
 from mimokit_widgets import FrameBalance
-from mimokit_widgets.notebooks.page import external_references
 from tests.layouts import digits_config
 from tests.rows import rows
 from tests.widgets.planner_sessions import IMAGES, LANGUAGE, Driver

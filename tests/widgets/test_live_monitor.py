@@ -15,6 +15,7 @@ import pytest
 import traitlets
 
 import mimokit
+from make.site.check import external_references
 from mimokit.config import StrategyConfig
 from mimokit.experiment.restarts import Restart
 from mimokit.samples import CalibrationSample, StepSample, module_column
@@ -28,9 +29,6 @@ from mimokit_widgets.live.rows import (
     RowQueue,
     phase_columns,
 )
-from mimokit_widgets.live.saved import remembered
-from mimokit_widgets.notebooks.page import external_references
-from tests import seams
 from tests.charts.fakes import samples
 from tests.layouts import digits_config
 from tests.waiting import wait_until
@@ -62,17 +60,9 @@ def monitor(run: FakeRun, messages: Messages) -> Iterator[LiveMonitor]:
 def page_that_stays(run: FakeRun, monitor: LiveMonitor) -> str:
     run.end()
     monitor.wait()
-    assert monitor._picture is not None
-    return str(monitor._picture["text/html"])
+    return monitor._in_html()
 
 
-@pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave runs without a picture when they end; drawing it takes most of a test."""
-    monkeypatch.setattr(seams.FINAL_PICTURE, lambda *_: {})
-
-
-@pytest.mark.usefixtures("undrawn")
 def test_every_sample_is_sent_once_and_in_order(messages: Messages) -> None:
     run = FakeRun()
     made = samples()
@@ -97,7 +87,6 @@ def test_every_sample_is_sent_once_and_in_order(messages: Messages) -> None:
     assert len(received) == len(made)
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_samples_of_many_threads_all_arrive(
     run: FakeRun, monitor: LiveMonitor, messages: Messages
 ) -> None:
@@ -112,7 +101,6 @@ def test_samples_of_many_threads_all_arrive(
     assert sum(len(message["rows"]) for message in messages) == len(made)
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_a_view_opened_late_gets_the_whole_history() -> None:
     run = FakeRun()
     run.give(samples(iterations=5))
@@ -153,14 +141,11 @@ def test_how_a_run_ended_is_said_in_one_sentence_with_its_picture(
     monitor.wait()
     assert monitor.status == status
     assert monitor.sentence.startswith(sentence)
-    assert monitor._picture is not None
-    said = monitor._picture["text/plain"]
-    assert said == f"Training {status}. {monitor.sentence}"
-    assert f"<p>{escape(said)}</p>" in monitor._picture["text/html"]
-    assert ("image/svg+xml" in monitor._picture) == (iterations > 0)
+    said = monitor._saved.bundle()
+    assert said["text/plain"] == f"Training {status}. {monitor.sentence}"
+    assert f"<p>{escape(said['text/plain'])}</p>" in said["text/html"]
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_a_monitor_does_not_keep_a_run_that_is_over(messages: Messages) -> None:
     run = FakeRun()
     monitor, kept = LiveMonitor(run), weakref.ref(run)
@@ -185,7 +170,7 @@ def test_wrong_parameters_and_restarts_are_said_while_the_run_goes_on(
     assert monitor.health == run.wrong[0]
     assert run.wrong[0] in page
     shown = {"step": 2, "resumed": 0, "cause": "rank <1> was killed by SIGKILL"}
-    assert remembered_state(page)["restarts"] == monitor.restarts == [shown]
+    assert saved_state(page)["restarts"] == monitor.restarts == [shown]
 
 
 def test_a_run_without_performance_monitor_still_shows_its_loss(
@@ -200,24 +185,10 @@ def test_a_run_without_performance_monitor_still_shows_its_loss(
     )
     run.end()
     monitor.wait()
-    assert monitor._picture is not None
-    assert "image/svg+xml" in monitor._picture
     assert monitor.sentence.startswith("9 of 40 iterations")
-
-
-def test_a_picture_that_cannot_be_drawn_does_not_hide_how_the_run_ended(
-    run: FakeRun, monitor: LiveMonitor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(*_: object) -> dict[str, Any]:
-        raise ValueError("no ink")
-
-    monkeypatch.setattr(seams.FINAL_PICTURE, broken)
-    run.end(RuntimeError("Rank 1 died."))
-    monitor.wait()
-    assert monitor._picture == {
-        "text/plain": "Training failed. After 0 iterations: Rank 1 died. "
-        "Its charts could not be drawn: no ink"
-    }
+    state = saved_state(monitor._in_html())
+    place = 1 + state["_header"]["step"].index("loss")
+    assert all(row[place] is not None for row in state["_history"]["rows"])
 
 
 def test_marks_are_sorted_and_lie_within_the_run(monitor: LiveMonitor) -> None:
@@ -230,7 +201,7 @@ def test_marks_are_sorted_and_lie_within_the_run(monitor: LiveMonitor) -> None:
         monitor.marks = ["seven"]
 
 
-def remembered_state(page: str) -> dict[str, Any]:
+def saved_state(page: str) -> dict[str, Any]:
     """Return what a page gives to its view; the third of its arguments."""
     call = re.search(r"^show\((.*)\);$", page, re.MULTILINE)
     assert call is not None
@@ -244,30 +215,28 @@ def test_the_page_that_stays_holds_every_row_and_asks_for_nothing(
     run.give(samples())
     monitor.mark(12)
     page = page_that_stays(run, monitor)
-    state = remembered_state(page)
+    state = saved_state(page)
     assert state["_history"] == monitor._rows.history()
     assert (state["status"], state["marks"]) == ("finished", [12])
     assert external_references(page) == []
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_a_page_in_the_middle_of_a_run_says_where_it_was(
     run: FakeRun, monitor: LiveMonitor
 ) -> None:
     run.give(samples(iterations=11))
-    memory = monitor._memory()
+    memory = monitor._saved.bundle()
     assert memory["text/plain"] == "Training: 11 of 40 iterations when this was saved."
-    assert len(remembered_state(memory["text/html"])["_history"]["rows"]) == 11 * 8 + 1
+    assert len(saved_state(memory["text/html"])["_history"]["rows"]) == 11 * 8 + 1
 
 
-def test_nothing_in_a_run_can_end_the_script_that_holds_it() -> None:
-    words = "</script><script>alert(1)</script><!--"
-    state = {"_history": RowQueue(RowHeader.of([])).history(), "sentence": words}
-    page = remembered(state, "<b>")
+def test_nothing_in_a_run_can_end_the_script_that_holds_it(monitor: LiveMonitor) -> None:
+    monitor.sentence = "</script><script>alert(1)</script><!--"
+    page = monitor._in_html()
     assert page.count("</script") == 1
     assert "<!--" not in page
-    assert "<p>&lt;b&gt;</p>" in page
-    assert remembered_state(page)["sentence"] == state["sentence"]
+    assert "&lt;/script&gt;" in page
+    assert saved_state(page)["sentence"] == monitor.sentence
 
 
 def test_a_long_run_is_thinned_by_whole_iterations() -> None:
@@ -276,9 +245,9 @@ def test_a_long_run_is_thinned_by_whole_iterations() -> None:
     for number, sample in enumerate(made, 1):
         whole.add(sample)
         thin.add(sample)
-        assert sum(isinstance(one, StepSample) for one in thin.samples()) <= 300 + 8
+        assert sum(isinstance(one, StepSample) for one in thin.kept.samples()) <= 300 + 8
         newest = [one for one in made[:number] if isinstance(one, StepSample)][-1]
-        assert newest in thin.samples()
+        assert newest in thin.kept.samples()
     rows, kept = whole.history()["rows"], thin.history()
     assert rows == whole.take()[1] == thin.take()[1]
     assert (kept["count"], kept["every"]) == (len(made), 4)
@@ -294,7 +263,7 @@ def test_a_long_run_is_thinned_by_whole_iterations() -> None:
 def test_a_page_of_a_long_run_says_that_it_is_thinned(run: FakeRun, monitor: LiveMonitor) -> None:
     monitor._rows.kept = KeptSamples(most=100)
     run.give(samples())
-    history = remembered_state(page_that_stays(run, monitor))["_history"]
+    history = saved_state(page_that_stays(run, monitor))["_history"]
     assert (history["count"], history["every"]) == (324, 4)
     assert monitor.sentence.startswith("40 iterations in ")
 

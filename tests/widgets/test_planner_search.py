@@ -332,7 +332,7 @@ def test_a_pareto_view_takes_a_result_alone(result: SearchResult) -> None:
     view._on_message(None, {"type": "take_found", "index": 1}, [])
     assert view._loaded == 1
     assert view.picked is result.top(2)[1]
-    assert "layouts evaluated" in view._saved._bundle()["text/html"]
+    assert "layouts evaluated" in view._saved.bundle()["text/html"]
 
 
 def test_a_layout_of_another_model_brings_its_model_along(result: SearchResult) -> None:
@@ -345,4 +345,4 @@ def test_a_layout_of_another_model_brings_its_model_along(result: SearchResult) 
 
 
 def test_without_a_kernel_a_pareto_view_is_a_table(result: SearchResult) -> None:
-    assert "layouts evaluated" in ParetoView(result, LayoutPlanner())._saved._bundle()["text/html"]
+    assert "layouts evaluated" in ParetoView(result, LayoutPlanner())._saved.bundle()["text/html"]

@@ -5,10 +5,10 @@ import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 
+from make.site.check import external_references
 from mimokit.config.data import ModalityPresence
 from mimokit.experiment import Stepper
 from mimokit_widgets import StepperView, show_step
-from mimokit_widgets.notebooks.page import external_references
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
 from tests.rows import rows

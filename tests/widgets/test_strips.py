@@ -5,8 +5,8 @@ import re
 
 import numpy as np
 
+from make.site.check import external_references
 from mimokit_widgets import show_strips
-from mimokit_widgets.notebooks.page import external_references
 
 VOCABULARY = ["0", "1", "<end>", "<read>"]
 SAMPLE = {"images": np.eye(8)[None].repeat(3, axis=0), "question": [3], "answer": [1, 0, 1, 2]}

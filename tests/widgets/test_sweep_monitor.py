@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from make.site.check import external_references
 from mimokit.analysis import load_runs
 from mimokit.analysis.many_runs import predicted_step
 from mimokit.units import seconds_text
 from mimokit_widgets import SweepMonitor
-from mimokit_widgets.notebooks.page import external_references
 from mimokit_widgets.view_models.sweep_rows import Medians
 from tests.analysis.planted_runs import Planted, write_run
 from tests.waiting import wait_until

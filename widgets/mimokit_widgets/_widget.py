@@ -3,7 +3,7 @@
 import contextlib
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import anywidget
@@ -13,7 +13,7 @@ from IPython.display import DisplayHandle, display
 from ipywidgets import DOMWidget
 
 from mimokit.charts.browser.saved import saved_view
-from mimokit_widgets.modules import saved_modules
+from mimokit_widgets.modules import joined_modules, joined_styles, saved_modules
 
 JUPYTERS = {"_esm", "_css", "_anywidget_id", *DOMWidget.class_trait_names(sync=True)}
 """Traits that are not the view's."""
@@ -31,17 +31,6 @@ def state_of(widget: Any) -> dict[str, Any]:
     """Return what a widget tells its view."""
     state = widget.get_state().items()
     return {name: value for name, value in state if name not in JUPYTERS}
-
-
-def alive(entry: str, widget: Any, answers: Answers, still: str) -> str:
-    """Return a widget as HTML that needs no kernel.
-
-    Args:
-        entry: the file of its browser's half.
-        answers: what it can be asked on a page; to all else it says that no kernel is there.
-        still: HTML for a page without scripts.
-    """
-    return saved_view(saved_modules(entry), widget._css, state_of(widget), answers, still)
 
 
 class EndOfCell:
@@ -116,9 +105,9 @@ HIDE = suppress_missing_widget(saved=f".{CLASS}", live=f".mimokit:not(.{CLASS} *
 class SavedPicture:
     """An output below the widget that follows it at a distance."""
 
-    def __init__(self, draw: Callable[[], str], words: str) -> None:
+    def __init__(self, draw: Callable[[], tuple[str, str]]) -> None:
+        """Remember what returns the picture as HTML, and in words."""
         self._draw = draw
-        self._words = words
         self._handles: list[DisplayHandle] = []
         self._timer: threading.Timer | None = None
 
@@ -126,11 +115,11 @@ class SavedPicture:
         """Show a widget, and one more picture below it."""
         bundle, metadata = widget._repr_mimebundle_()
         display(bundle, metadata=metadata, raw=True)
-        handle = display(self._bundle(), raw=True, display_id=True)
+        handle = display(self.bundle(), raw=True, display_id=True)
         if handle is not None:
             self._handles.append(handle)
 
-    def follow(self) -> None:
+    def follow(self, _: object = None) -> None:
         """Draw again, once the edits have paused."""
         if not self._handles:
             return
@@ -143,23 +132,34 @@ class SavedPicture:
     def draw_now(self) -> None:
         """Draw again at once."""
         for handle in self._handles:
-            handle.update(self._bundle(), raw=True)
+            handle.update(self.bundle(), raw=True)
 
-    def _bundle(self) -> dict[str, Any]:
-        picture = self._draw()
+    def bundle(self) -> dict[str, Any]:
+        """Return the MIME bundle of the output."""
+        picture, words = self._draw()
         html = f'<div class="{CLASS}">{picture}</div><style>{HIDE}</style>'
-        return {"text/html": html, "text/plain": self._words}
+        return {"text/html": html, "text/plain": words}
 
 
 class PersistentWidget(anywidget.AnyWidget):  # type: ignore[misc]
-    """A widget that leaves a picture of itself in a saved notebook."""
+    """A widget that leaves a picture of itself in a saved notebook.
 
-    _in_words = "a layout"
-    """Of the picture, where no HTML is shown."""
+    A class names the files of its browser's half: `class View(PersistentWidget, entry="view.js")`.
+    """
+
+    _entry = ""
+
+    def __init_subclass__(cls, entry: str = "", styles: Sequence[str] = (), **options: Any) -> None:
+        if entry:
+            cls._entry, cls._esm = entry, joined_modules(entry)
+        if styles:
+            cls._css = joined_styles(*styles)
+        super().__init_subclass__(**options)
 
     def __init__(self, **options: Any) -> None:
-        self._saved = SavedPicture(self._in_html, self._in_words)
+        self._saved = SavedPicture(lambda: (self._in_html(), self._in_words()))
         super().__init__(**options)
+        self.on_msg(self._on_message)
 
     def open(self) -> None:
         """Connect to the browser."""
@@ -169,5 +169,22 @@ class PersistentWidget(anywidget.AnyWidget):  # type: ignore[misc]
     def _ipython_display_(self) -> None:
         self._saved.show_below(self)
 
+    def _on_message(self, _: Any, content: Mapping[str, Any], __: Any) -> None:
+        """Do what the browser asks for."""
+
     def _in_html(self) -> str:
+        """Return the view as HTML that needs no kernel."""
+        module = saved_modules(self._entry)
+        return saved_view(module, self._css, state_of(self), self._answers(), self._still())
+
+    def _answers(self) -> Answers:
+        """Return what it can be asked on a page; to all else it says that no kernel is there."""
+        return {}
+
+    def _still(self) -> str:
+        """Return HTML for a page without scripts."""
         raise NotImplementedError
+
+    def _in_words(self) -> str:
+        """Return what stands for it where no HTML is shown."""
+        return type(self).__name__

@@ -11,8 +11,7 @@ from mimokit.planning.frames import FrameForecast, FramePlan
 from mimokit.planning.report import PlannedLayout
 from mimokit.planning.report.frames import frame_section
 from mimokit.tables import html_sections
-from mimokit_widgets._widget import Answers, ByIdentity, PersistentWidget, alive, asked
-from mimokit_widgets.modules import joined_modules, joined_styles
+from mimokit_widgets._widget import Answers, ByIdentity, PersistentWidget, asked
 from mimokit_widgets.view_models.frame_question import (
     TEXTS,
     FrameQuestion,
@@ -20,7 +19,6 @@ from mimokit_widgets.view_models.frame_question import (
 )
 from mimokit_widgets.view_models.frame_session import FrameSession
 
-ENTRY = "frame_balance.js"
 Counts = str | Sequence[int] | Sequence[Sequence[int]]
 
 
@@ -28,7 +26,9 @@ def _whole(picture: dict[str, Any], numbers: bytes) -> dict[str, Any]:
     return {**picture, "numbers": numbers}
 
 
-class FrameBalance(PersistentWidget):
+class FrameBalance(
+    PersistentWidget, entry="frame_balance.js", styles=("shared.css", "frame_balance.css")
+):
     """How evenly the frames of a batch lie on ranks, and what it saves to share them.
 
         view = FrameBalance("64 64 48 32 8 4 2 1", ranks=4)
@@ -42,10 +42,6 @@ class FrameBalance(PersistentWidget):
         forecast: what follows from the fields.
         problem: why the fields have none, as a sentence; empty if they have one.
     """
-
-    _esm = joined_modules(ENTRY)
-    _css = joined_styles("shared.css", "frame_balance.css")
-    _in_words = "the load of ranks, as frames are read and as they are shared"
 
     forecast = ByIdentity(None, read_only=True)
     problem = traitlets.Unicode("", read_only=True)
@@ -79,7 +75,6 @@ class FrameBalance(PersistentWidget):
         if self._session.found is None:
             raise ValueError(str(self._session.problem))
         super().__init__(**(view_options or {}))
-        self.on_msg(self._on_message)
 
     def open(self) -> None:
         """Connect to the browser, after the first picture is drawn."""
@@ -114,12 +109,11 @@ class FrameBalance(PersistentWidget):
             self._session.handle(content)
             self._draw()
 
-    def _in_html(self) -> str:
+    def _still(self) -> str:
         answer = self._session.found
         assert answer is not None, "the first question has an answer"
         said = f"<div>{escape(self.problem)}</div>" if self.problem else ""
-        table = html_sections([frame_section(answer.batch)])
-        return alive(ENTRY, self, self._answers(), said + table)
+        return said + html_sections([frame_section(answer.batch)])
 
     def _answers(self) -> Answers:
         answers = {}

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import traitlets
 
 from mimokit.config import ConfigError, ExperimentConfig
-from mimokit_widgets._widget import ByIdentity, PersistentWidget, alive
-from mimokit_widgets.modules import joined_modules, joined_styles
+from mimokit_widgets._widget import Answers, ByIdentity, PersistentWidget
 from mimokit_widgets.planner.advice import advice_of
 from mimokit_widgets.planner.code import as_torchrun
 from mimokit_widgets.planner.draft import RANKS_PER_NODE, Draft, content_of, start
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
     from mimokit.layout_search import SearchResult
     from mimokit.prediction import Layout
 
-ENTRY = "layout_planner.js"
-
 Source = ExperimentConfig | Mapping[str, Any] | str | os.PathLike[str]
 
 
@@ -36,7 +33,10 @@ def _as_mapping(config: ExperimentConfig | None, _: object) -> dict[str, Any] | 
     return None if config is None else config.to_mapping()
 
 
-class LayoutPlanner(PersistentWidget):
+STYLES = ("shared.css", "found.css", "frame_balance.css", "timeline.css", "layout_planner.css")
+
+
+class LayoutPlanner(PersistentWidget, entry="layout_planner.js", styles=STYLES):
     """A layout in fields, and all that follows from it in pictures.
 
     Every edit is planned at once. While an edit is rejected, `problems` says why and everything
@@ -59,11 +59,6 @@ class LayoutPlanner(PersistentWidget):
             that marimo runs the cells again that read the planner.
         problems: why the layout in the fields is rejected; empty if it was accepted.
     """
-
-    _esm = joined_modules(ENTRY)
-    _css = joined_styles(
-        "shared.css", "found.css", "frame_balance.css", "timeline.css", "layout_planner.css"
-    )
 
     config = ByIdentity().tag(sync=True, to_json=_as_mapping)
     prediction = traitlets.Dict(read_only=True).tag(sync=True)
@@ -101,7 +96,6 @@ class LayoutPlanner(PersistentWidget):
         self._session.samples_search.changed = self._show_samples
         self._settling = False
         super().__init__(_inputs=inputs(), **options)
-        self.on_msg(self._on_message)
 
     def open(self) -> None:
         """Connect to the browser, after the first state is set."""
@@ -256,12 +250,21 @@ class LayoutPlanner(PersistentWidget):
                 self._settle()
 
     def _in_html(self) -> str:
-        plan = self.plan
-        if plan is None:
-            return f"<p>{escape(str(ConfigError(self.problems)))}</p>"
-        with self._turn:
-            session = self._session.at_rest()
-        answers = saved_answers(session)  # edits do not wait for them
+        if self.plan is None:
+            return self._still()
+        session = self._at_rest()
         if self._advice.get("layout") != session.count:
             self._advice = advice_of(session, ())
-        return alive(ENTRY, self, answers, str(plan._repr_html_()))
+        return super()._in_html()
+
+    def _at_rest(self) -> Session:
+        with self._turn:
+            return self._session.at_rest()
+
+    def _answers(self) -> Answers:
+        return saved_answers(self._at_rest())  # edits do not wait for them
+
+    def _still(self) -> str:
+        if self.plan is None:
+            return f"<p>{escape(str(ConfigError(self.problems)))}</p>"
+        return str(self.plan._repr_html_())

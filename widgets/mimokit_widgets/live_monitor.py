@@ -5,20 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from html import escape
 from typing import TYPE_CHECKING, Any, Protocol
 
-import anywidget
 import traitlets
-from IPython.display import DisplayHandle, display
 
 from mimokit.charts._palette import ACCENT, LINE, module_colors
 from mimokit.samples import Sample, module_column
 from mimokit.units import counted
-from mimokit_widgets._widget import EndOfCell, defer_shell_choice, state_of
+from mimokit_widgets._widget import EndOfCell, PersistentWidget
 from mimokit_widgets.live.header import colored_phases, layout_in_words, predicted_for
 from mimokit_widgets.live.rows import RowHeader, RowQueue, phase_columns
-from mimokit_widgets.live.saved import STYLES, final_picture, remembered
-from mimokit_widgets.modules import joined_modules, joined_styles
 
 if TYPE_CHECKING:
     from mimokit.prediction.task import HardwareSource
@@ -36,7 +33,7 @@ SECONDS_TO_REMEMBER = (2.0, 10.0, 30.0)
 SECONDS_BETWEEN_MEMORIES = 60.0
 """JupyterLab saves a notebook every 120 s."""
 FIRST_SNAPSHOT = 64
-NOTHING = {"text/html": "", "text/plain": ""}
+STYLES = ("shared.css", "live_monitor.css")
 
 
 class Run(Protocol):
@@ -65,7 +62,7 @@ class Run(Protocol):
         """End the run at once."""
 
 
-class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
+class LiveMonitor(PersistentWidget, entry="live_monitor.js", styles=STYLES):
     """A view of a run that moves while it trains, and stays in the notebook when it is over.
 
     New samples reach the browser as they come and only once. The history is part of the widget's
@@ -74,8 +71,8 @@ class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
     has every 2nd, 4th, 8th ... iteration.
 
     Below the widget lies the same view as a page that needs no kernel. It is hidden while the
-    widget is there, follows it at a distance, and is what a notebook shows that was saved in the
-    middle of a run. When the run is over it takes the widget's place.
+    widget is there, follows it at a distance, and is what a saved notebook shows, in the middle of
+    a run or after its end.
 
     The buttons work as long as the kernel is free, or has subshells as under JupyterLab: start the
     run with `train`, which returns at once.
@@ -89,9 +86,6 @@ class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
         total_iterations: how many iterations the run is to have.
         marks: iterations that are marked in all charts, sorted.
     """
-
-    _esm = joined_modules("live_monitor.js")
-    _css = joined_styles(*STYLES)
 
     status = traitlets.Unicode("training").tag(sync=True)
     sentence = traitlets.Unicode("").tag(sync=True)
@@ -123,8 +117,6 @@ class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
         hues = module_colors(modules)
         self._rows = RowQueue(RowHeader.of(modules))
         self._run: Any = run
-        self._handles: list[tuple[DisplayHandle, DisplayHandle]] = []
-        self._picture: dict[str, Any] | None = None
         self._ending = threading.Lock()
         self._sending = threading.RLock()  # rows leave in order, and nothing follows the end
         self._snapshot_at = FIRST_SNAPSHOT
@@ -142,15 +134,10 @@ class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
             _planned=predicted_for(run.config, hardware),
             **options,
         )
-        self.on_msg(self._on_message)
+        self.observe(self._saved.follow, ["marks", "_zoomed"])
         run.on_sample(self._rows.add)
         self._end_of_cell = EndOfCell(self._end_if_done)
         threading.Thread(target=self._follow, name="LiveMonitor", daemon=True).start()
-
-    def open(self) -> None:
-        """Connect to the browser."""
-        super().open()
-        defer_shell_choice(self.comm)
 
     def mark(self, iteration: int) -> None:
         """Mark an iteration in all charts, as a click on one does.
@@ -167,19 +154,9 @@ class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
 
     def wait(self) -> None:
         """Wait for the end of the run and for its picture."""
-        while self._picture is None:
+        while self._run is not _OVER:
             time.sleep(SECONDS_FOR_COMPANY)
             self._end_if_done()
-
-    def _ipython_display_(self) -> None:
-        if self._picture is not None:
-            display(self._picture, raw=True)
-            return
-        bundle, metadata = self._repr_mimebundle_()
-        widget = display(bundle, metadata=metadata, raw=True, display_id=True)
-        memory = display(self._memory(), raw=True, display_id=True)
-        if widget is not None and memory is not None:
-            self._handles.append((widget, memory))
 
     # From the run to the browser.
 
@@ -203,11 +180,7 @@ class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
             self._send_new_rows()
             self.restarts = _restarts_of(self._run)
             if remember:
-                self._remember()
-
-    def _remember(self) -> None:
-        for _, memory in self._handles:
-            memory.update(self._memory(), raw=True)
+                self._saved.draw_now()
 
     def _send_new_rows(self) -> None:
         with self._sending:
@@ -219,10 +192,14 @@ class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
                 self._snapshot_at = 2 * len(self._rows)
                 self.send_state("_history")
 
-    def _memory(self) -> dict[str, Any]:
+    def _in_words(self) -> str:
+        if self.sentence:
+            return f"Training {self.status}. {self.sentence}"
         done = 1 + self._rows.kept.last
-        sentence = f"Training: {done} of {self.total_iterations} iterations when this was saved."
-        return {"text/html": remembered(state_of(self), sentence), "text/plain": sentence}
+        return f"Training: {done} of {self.total_iterations} iterations when this was saved."
+
+    def _still(self) -> str:
+        return f"<p>{escape(self._in_words())}</p>"
 
     def _on_message(self, _: Any, content: Mapping[str, Any], __: Any) -> None:
         asked = content.get("type")
@@ -241,7 +218,7 @@ class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
 
     def _end(self) -> None:
         with self._ending:
-            if self._picture is not None:
+            if self._run is _OVER:
                 return
             failure = self._failure()
             self._drain()
@@ -249,21 +226,9 @@ class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
                 self.health = _wrong(self._run)
                 self.restarts = _restarts_of(self._run)
                 self.status, self.sentence = self._outcome(failure)
-                picture = self._draw()
-                for widget, memory in self._handles:
-                    widget.update(picture, raw=True)
-                    memory.update(NOTHING, raw=True)
+                self._saved.draw_now()
                 self._end_of_cell.forget()
                 self._run = _OVER  # Jupyter keeps widgets, which need not keep what ranks have sent
-                self._picture = picture
-
-    def _draw(self) -> dict[str, Any]:
-        title = f"Training {self.status}"
-        try:
-            return final_picture(self._rows.samples(), state_of(self), title)
-        except Exception as error:  # what the run gave is worth more than its picture
-            words = f"{title}. {self.sentence} Its charts could not be drawn: {error}"
-            return {"text/plain": words}
 
     def _failure(self) -> BaseException | None:
         try:

@@ -6,17 +6,15 @@ from typing import Any
 import traitlets
 
 from mimokit.layout_search import SearchResult
-from mimokit_widgets._widget import ByIdentity, PersistentWidget, alive
+from mimokit_widgets._widget import ByIdentity, PersistentWidget
 from mimokit_widgets.layout_planner import LayoutPlanner
-from mimokit_widgets.modules import joined_modules, joined_styles
 from mimokit_widgets.view_models.found_layouts import found_layouts, layouts_shown, place_of
 
-ENTRY = "pareto_view.js"
 PICKED = {"verbs": ("Pick", "Picked")}
 """What the buttons say without a planner to load into."""
 
 
-class ParetoView(PersistentWidget):
+class ParetoView(PersistentWidget, entry="pareto_view.js", styles=("shared.css", "found.css")):
     """The Pareto front of a search and its best layouts; a click picks one.
 
         view = ParetoView(mimokit.search(model, gpus=256, workload=workload))
@@ -32,9 +30,6 @@ class ParetoView(PersistentWidget):
         planner: what layouts are loaded into, or None.
         picked: the prediction of the layout that was clicked last, or None.
     """
-
-    _esm = joined_modules(ENTRY)
-    _css = joined_styles("shared.css", "found.css")
 
     picked = ByIdentity(read_only=True)
     _found = traitlets.Dict().tag(sync=True)
@@ -54,12 +49,11 @@ class ParetoView(PersistentWidget):
         self._shown = layouts_shown(result)
         words = PICKED if planner is None else {}
         super().__init__(_found={**found_layouts(result), **words}, **options)
-        self.on_msg(self._on_message)
         if planner is not None:
             planner.observe(self._follow, ["plan"])
 
-    def _in_html(self) -> str:
-        return alive(ENTRY, self, {}, self.result._repr_html_())
+    def _still(self) -> str:
+        return self.result._repr_html_()
 
     def _on_message(self, _: Any, content: Mapping[str, Any], __: Any) -> None:
         if content.get("type") != "take_found" or not 0 <= int(content["index"]) < len(self._shown):

@@ -13,8 +13,7 @@ from mimokit.planning.layout import plan_layout
 from mimokit.planning.report import PlannedLayout
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.traffic import Traffic, traffic_of_plan
-from mimokit_widgets._widget import Answers, ByIdentity, PersistentWidget, alive, asked
-from mimokit_widgets.modules import joined_modules, joined_styles
+from mimokit_widgets._widget import Answers, ByIdentity, PersistentWidget, asked
 from mimokit_widgets.planner.draft import RANKS_PER_NODE
 from mimokit_widgets.view_models.batch_lanes import batch_lanes
 from mimokit_widgets.view_models.rank_cells import rank_cells
@@ -25,7 +24,7 @@ from mimokit_widgets.view_models.traffic_blocks import ALL, blocks_of_kinds, tra
 Shown = LayoutPlan | ExperimentConfig | Mapping[str, Any] | str | os.PathLike[str]
 
 
-class PlanView(PersistentWidget):
+class PlanView(PersistentWidget, styles=("shared.css",)):
     """A picture of a plan; setting `plan` draws another.
 
     Attributes:
@@ -33,8 +32,6 @@ class PlanView(PersistentWidget):
         config: its config, None where only a plan was given.
         ranks_per_node: ranks that share a machine.
     """
-
-    _css = joined_styles("shared.css")
 
     plan = ByIdentity()
     ranks_per_node = traitlets.Int(RANKS_PER_NODE, min=1)
@@ -54,8 +51,8 @@ class PlanView(PersistentWidget):
         """
         self.config: ExperimentConfig | None = None
         super().__init__(plan=plan, **options)
-        self.on_msg(self._on_message)
         self.observe(self._draw, ["plan", "ranks_per_node"])
+        self.observe(self._saved.follow, ["plan"])
 
     def open(self) -> None:
         """Connect to the browser, after the first picture is drawn."""
@@ -78,35 +75,19 @@ class PlanView(PersistentWidget):
         self.config = config
         return plan
 
-    _entry = ""
-    """The file of the browser's half."""
-
-    def _in_html(self) -> str:
-        return alive(self._entry, self, self._answers(), str(self.plan._repr_html_()))
-
-    def _answers(self) -> Answers:
-        raise NotImplementedError
-
-    @traitlets.observe("plan")  # type: ignore[untyped-decorator]
-    def _save(self, _: object) -> None:
-        self._saved.follow()
+    def _still(self) -> str:
+        return str(self.plan._repr_html_())
 
     def _draw(self, _: object = None) -> None:
         raise NotImplementedError
 
-    def _on_message(self, _: Any, content: Mapping[str, Any], __: Any) -> None:
-        """Do what the browser asks for."""
 
-
-class RankMap(PlanView):
+class RankMap(PlanView, entry="rank_map.js"):
     """Which rank holds which shard of which module; a click on a rank shows its details.
 
     Attributes:
         selected: the rank that is looked at, or None.
     """
-
-    _entry = "rank_map.js"
-    _esm = joined_modules(_entry)
 
     selected = traitlets.Int(None, allow_none=True)
 
@@ -138,16 +119,13 @@ class RankMap(PlanView):
             self.selected = None if rank is None else int(rank)
 
 
-class BatchSplit(PlanView):
+class BatchSplit(PlanView, entry="batch_split.js"):
     """The micro-batch as a row of samples, below it every module's replicas with their slices.
 
     Attributes:
         sample: the sample that is followed from module to module, or None.
         backward: follow its gradient back instead.
     """
-
-    _entry = "batch_split.js"
-    _esm = joined_modules(_entry)
 
     sample = traitlets.Int(None, allow_none=True)
     backward = traitlets.Bool(False)
@@ -184,16 +162,13 @@ class BatchSplit(PlanView):
             self.sample = None if sample is None else min(max(0, int(sample)), last)
 
 
-class TrafficMap(PlanView):
+class TrafficMap(PlanView, entry="traffic_map.js"):
     """Bytes per step between ranks or nodes as a matrix, per kind of traffic.
 
     Attributes:
         kind: bridge, pipeline, tensor, context or data, or "all".
         by_node: sum over the ranks of a node, also where single ranks would fit.
     """
-
-    _entry = "traffic_map.js"
-    _esm = joined_modules(_entry)
 
     kind = traitlets.Unicode(ALL)
     by_node = traitlets.Bool(False)

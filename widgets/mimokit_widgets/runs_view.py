@@ -16,7 +16,6 @@ from mimokit.charts.runs_view.difference import run_difference
 from mimokit.charts.runs_view.page import runs_styles, saved_runs, view_state
 from mimokit.tables import Section
 from mimokit_widgets._widget import PersistentWidget
-from mimokit_widgets.modules import joined_modules
 
 if TYPE_CHECKING:
     from mimokit.prediction.task import HardwareSource
@@ -30,7 +29,7 @@ class WithFolder(Protocol):
         """The results folder."""
 
 
-class RunsView(PersistentWidget):
+class RunsView(PersistentWidget, entry="runs_view.js"):
     """Runs to explore.
 
     It begins with what makes one run slower than another: the baseline, and the run that is looked
@@ -54,9 +53,7 @@ class RunsView(PersistentWidget):
         marks: iterations that are marked in all charts.
     """
 
-    _esm = joined_modules("runs_view.js")
     _css = runs_styles()
-    _in_words = "runs to explore"
 
     shown = traitlets.List(traitlets.Unicode()).tag(sync=True)
     selected = traitlets.Unicode("").tag(sync=True)
@@ -103,8 +100,8 @@ class RunsView(PersistentWidget):
             "_difference": run_difference(self.runs, pair_of(self.runs, self._content.chosen)),
         }
         super().__init__(**view_state(self._content) | first)
-        self.on_msg(self._on_message)
-        self.observe(self._follow, ["shown", "selected", "metric", "baseline", "marks", "_zoomed"])
+        kept = ["shown", "selected", "metric", "baseline", "marks", "_zoomed"]
+        self.observe(self._saved.follow, kept)
 
     def reload(self) -> None:
         """Read the folders again, for runs that have gone on or are new."""
@@ -159,9 +156,6 @@ class RunsView(PersistentWidget):
 
     def _figures_of(self, names: Sequence[str]) -> dict[str, Any]:
         return run_figures(self.runs, names, self._hardware)
-
-    def _follow(self, _: object) -> None:
-        self._saved.follow()
 
     def _in_html(self) -> str:
         content = self._content.thinned()

@@ -19,8 +19,7 @@ from mimokit.planning.schedule import (
 )
 from mimokit.step_kinds import COMPUTATIONS
 from mimokit.tables import Section
-from mimokit_widgets._widget import PersistentWidget, alive
-from mimokit_widgets.modules import joined_modules, joined_styles
+from mimokit_widgets._widget import PersistentWidget
 from mimokit_widgets.timeline_view import STYLES
 
 ENCODER, LANGUAGE = "images", "language_module"
@@ -102,10 +101,8 @@ def _group(timeline: Timeline) -> TimelineGroup:
 
 MOST_STAGES, MOST_MICROBATCHES, MOST_CHUNKS = 16, 64, 4
 
-ENTRY = "schedule_view.js"
 
-
-class ScheduleView(PersistentWidget):
+class ScheduleView(PersistentWidget, entry="schedule_view.js", styles=STYLES):
     """GPipe, 1F1B, ZB-H1 and interleaved chunks side by side, with sliders.
 
     A forward of a whole stage takes 1 and its backward 2, of which gradients of weights take 1.
@@ -117,10 +114,6 @@ class ScheduleView(PersistentWidget):
         chunks: of each set of ranks, where they are interleaved.
     """
 
-    _esm = joined_modules(ENTRY)
-    _css = joined_styles(*STYLES)
-    _in_words = "schedules of a pipeline"
-
     stages = traitlets.Int(4, min=1, max=MOST_STAGES).tag(sync=True)
     microbatches = traitlets.Int(8, min=1, max=MOST_MICROBATCHES).tag(sync=True)
     encoder_stages = traitlets.Int(1, min=0, max=MOST_STAGES).tag(sync=True)
@@ -130,7 +123,6 @@ class ScheduleView(PersistentWidget):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.observe(self._draw, ["stages", "microbatches", "encoder_stages", "chunks"])
-        self.on_msg(self._on_message)
         self._draw()
 
     def _draw(self, _: object = None) -> None:
@@ -143,6 +135,6 @@ class ScheduleView(PersistentWidget):
         if name in ("stages", "microbatches", "encoder_stages", "chunks"):
             setattr(self, name, int(content["value"]))
 
-    def _in_html(self) -> str:
+    def _still(self) -> str:
         rows = [(each["name"], each["said"]) for each in self._schedules]
-        return alive(ENTRY, self, {}, Section("", ("schedule", "of the step"), rows).to_html())
+        return Section("", ("schedule", "of the step"), rows).to_html()

@@ -10,8 +10,8 @@ from mimokit.cluster import ClusterError
 from mimokit.experiment import Stepper, StepperError
 from mimokit.planning.stepper.pictures import Window
 from mimokit.units import counted, listed
-from mimokit_widgets._widget import Answers, PersistentWidget, alive, asked
-from mimokit_widgets.modules import joined_modules, joined_styles
+from mimokit_widgets._widget import Answers, PersistentWidget, asked
+from mimokit_widgets.modules import joined_styles
 from mimokit_widgets.view_models.step_clock import clock_svg, legend_html
 from mimokit_widgets.view_models.step_picture import step_svg
 from mimokit_widgets.view_models.step_samples import SampleFaces
@@ -28,13 +28,12 @@ from mimokit_widgets.view_models.tensor_views import (
     opened_view,
 )
 
-ENTRY = "stepper.js"
 STYLES = ("shared.css", "stepper.css", "tensors.css")
 MOST_SAVED = 24
 """Steps that a saved page can look at."""
 
 
-class StepperView(PersistentWidget):
+class StepperView(PersistentWidget, entry="stepper.js", styles=STYLES):
     """A stepper to click through; follows what cells do with the stepper as well.
 
     A click on a rank shows its tensors as pictures, a click on one of them opens it; numbers can be
@@ -48,9 +47,6 @@ class StepperView(PersistentWidget):
         selected: the rank whose tensors are shown, or None.
         opened: the name of the tensor that is open, or None.
     """
-
-    _esm = joined_modules(ENTRY)
-    _css = joined_styles(*STYLES)
 
     selected = traitlets.Int(None, allow_none=True)
     opened = traitlets.Unicode(None, allow_none=True)
@@ -70,14 +66,13 @@ class StepperView(PersistentWidget):
         self._whole = False
         self._window: Window | None = None
         super().__init__(**options)
-        self.on_msg(self._on_message)
         self.observe(self._draw, "selected")
         self.observe(self._draw_opened, "opened")
         stepper.on_change(self._draw)
         self._draw()
 
-    def _in_html(self) -> str:
-        return alive(ENTRY, self, self._answers(), _html(self.stepper, self.samples))
+    def _still(self) -> str:
+        return _html(self.stepper, self.samples)
 
     def _answers(self) -> Answers:
         now, taken = self._shown["number"], len(self.stepper.snapshots)

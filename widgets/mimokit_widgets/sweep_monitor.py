@@ -12,7 +12,6 @@ import traitlets
 from mimokit.experiment.sweeps.records import ExperimentRecord
 from mimokit.tables import html_sections
 from mimokit_widgets._widget import EndOfCell, PersistentWidget
-from mimokit_widgets.modules import joined_modules, joined_styles
 from mimokit_widgets.view_models.sweep_rows import (
     COLUMNS,
     Medians,
@@ -53,7 +52,7 @@ class Sweep(Protocol):
         """End one experiment, or do not begin it; the sweep goes on."""
 
 
-class SweepMonitor(PersistentWidget):
+class SweepMonitor(PersistentWidget, entry="sweep_monitor.js", styles=STYLES):
     """A table of the experiments of a sweep that follows them, and stays when they are over.
 
         run = sweep(cluster, "configs/ablations/digits", results_dir="runs")
@@ -69,10 +68,6 @@ class SweepMonitor(PersistentWidget):
     that has ended or was resumed is shown alike. `RunsView(run)` shows the curves of its
     experiments.
     """
-
-    _esm = joined_modules("sweep_monitor.js")
-    _css = joined_styles(*STYLES)
-    _in_words = "a sweep"
 
     _shown = traitlets.Dict().tag(sync=True)
 
@@ -96,7 +91,6 @@ class SweepMonitor(PersistentWidget):
         self._error = ""
         self._stopping = False
         super().__init__(**options)
-        self.on_msg(self._on_message)
         sweep.on_change(self._hear)
         self._end_of_cell = EndOfCell(self._keep)
         self._draw()

@@ -13,14 +13,12 @@ from mimokit.charts.timeline.spans import NodesTimeline, spans_in_words
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction import PredictedTimeline
 from mimokit.tables import Section
-from mimokit_widgets._widget import PersistentWidget, alive
-from mimokit_widgets.modules import joined_modules, joined_styles
+from mimokit_widgets._widget import PersistentWidget
 
-ENTRY = "timeline_view.js"
 STYLES = ("shared.css", "timeline.css")
 
 
-class TimelineView(PersistentWidget):
+class TimelineView(PersistentWidget, entry="timeline_view.js", styles=STYLES):
     """What was measured, planned and predicted on one timeline, to zoom and to pan.
 
         TimelineView(plan=plan)
@@ -32,10 +30,6 @@ class TimelineView(PersistentWidget):
     Attributes:
         groups: what is drawn.
     """
-
-    _esm = joined_modules(ENTRY)
-    _css = joined_styles(*STYLES)
-    _in_words = "a timeline"
 
     _timeline = traitlets.Dict().tag(sync=True)
 
@@ -75,6 +69,6 @@ class TimelineView(PersistentWidget):
         self.groups = tuple(groups)
         super().__init__(_timeline=drawn, **options)
 
-    def _in_html(self) -> str:
+    def _still(self) -> str:
         rows = list(spans_in_words(self.groups, self._timeline["unit"]))
-        return alive(ENTRY, self, {}, Section("", ("of", "lane", "work"), rows).to_html())
+        return Section("", ("of", "lane", "work"), rows).to_html()

@@ -1,1 +1,1 @@
-"""The live monitor: rows that are streamed to the browser, and what stays of them."""
+"""The live monitor: rows that are streamed to the browser."""

@@ -72,11 +72,15 @@ export class RunHead {
     this.view.schedule();
   }
 
+  ended() {
+    return ENDED.includes(this.model.get("status"));
+  }
+
   draw(store) {
     const status = this.model.get("status");
     const total = this.model.get("total_iterations");
     const done = (store.last?.iteration ?? -1) + 1;
-    const ended = ENDED.includes(status);
+    const ended = this.ended();
     setText(this.title, this.titleOf(status, done));
     setText(this.sentence, this.model.get("sentence"));
     setText(this.health, this.model.get("health") ?? "");

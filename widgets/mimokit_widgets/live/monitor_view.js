@@ -35,7 +35,7 @@ export class MonitorView extends IterationView {
       this.schedule();
     };
     store.listeners.add(this.hear);
-    this.ticking = live ? setInterval(this.schedule, 1000) : null;
+    this.ticking = live ? setInterval(() => this.head.ended() || this.schedule(), 1000) : null;
     for (const name of FOLLOWED) model.on(`change:${name}`, this.schedule);
     this.begin();
   }
@@ -55,12 +55,11 @@ export class MonitorView extends IterationView {
         overIterations: false }),
     };
     const figures = Object.values(this.panels).map((one) => one.figure);
-    this.root = element("div", { class: `mimokit mimokit-live${this.live ? " mimokit-live-now" : ""}`,
-      "data-lm-suppress-shortcuts": "true" }, ...this.head.nodes,
-    element("div", { class: "panels" }, ...figures),
-    element("p", { class: "help muted" },
-      "Drag across a chart to zoom in, double-click to zoom back, click to mark an iteration. " +
-      "With the keyboard: + and −, ← and →, 0, and m for the mark."));
+    this.root = element("div", { class: "mimokit mimokit-live", "data-lm-suppress-shortcuts": "true" },
+      ...this.head.nodes, element("div", { class: "panels" }, ...figures),
+      element("p", { class: "help muted" },
+        "Drag across a chart to zoom in, double-click to zoom back, click to mark an iteration. " +
+        "With the keyboard: + and −, ← and →, 0, and m for the mark."));
     this.tip = new Tip(this.root);
     host.append(this.root);
   }
@@ -94,7 +93,8 @@ export class MonitorView extends IterationView {
   }
 
   lastIteration() {
-    return Math.min(this.frozen ?? Infinity, this.store.last?.iteration ?? -1);
+    const held = this.head.ended() ? null : this.frozen;
+    return Math.min(held ?? Infinity, this.store.last?.iteration ?? -1);
   }
 
   // Drawing.

@@ -127,11 +127,6 @@ class RowQueue:
             rows, self._waiting = self._waiting, []
             return len(self) - len(rows), rows
 
-    def samples(self) -> list[Sample]:
-        """Return what is kept, in order of arrival."""
-        with self._lock:
-            return self.kept.samples()
-
     def history(self) -> dict[str, Any]:
         """Return the rows that are kept, the number of all, and of how many iterations one is."""
         with self._lock:

@@ -1,9 +1,6 @@
 """An executed notebook as one HTML page that asks no other machine for anything."""
 
-import base64
 import copy
-import re
-from html.parser import HTMLParser
 from typing import Any
 
 # nbconvert's own pages fetch require.js, MathJax, Mermaid and a widget manager from the network.
@@ -40,17 +37,6 @@ SHOWN = ["text/html", "text/markdown", "image/svg+xml", "image/png", "image/jpeg
 """What a page shows of an output, best first."""
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
-FETCHED = {"src", "href", "xlink:href", "srcset", "poster", "data", "action", "background"}
-ELSEWHERE = re.compile(r"^\s*(https?:|wss?:|ftp:|//)", re.IGNORECASE)
-FETCHED_BY_STYLE = re.compile(
-    r"""url\(\s*['"]?\s*((?:https?:)?//[^'")\s]+)|@import\s+['"]?([^'";\s]+)""", re.IGNORECASE
-)
-FETCHED_BY_SCRIPT = re.compile(
-    r"""(?:\bimport\s*\(?|\bfrom|\bfetch\s*\(|\.src\s*=|\brequire\s*\()\s*['"`]"""
-    r"""((?:https?:)?//[^'"`]+)""",
-    re.IGNORECASE,
-)
-
 
 def to_page(notebook: Any, title: str) -> str:
     """Return the notebook as an HTML page without references to anything outside of it."""
@@ -72,50 +58,3 @@ def _without_widgets(notebook: Any) -> Any:
                 output for output in cell.outputs if WIDGET not in output.get("data", {})
             ]
     return shown
-
-
-def external_references(page: str) -> list[str]:
-    """Return what a browser would fetch from elsewhere to show the page.
-
-    A link that a reader may click is none; pictures within the page are looked into as well.
-    """
-    finder = _Finder()
-    finder.feed(page)
-    finder.close()
-    return finder.found
-
-
-class _Finder(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[str] = []
-        self._inside = ""
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._inside = tag if tag in ("style", "script") else ""
-        for name, value in attrs:
-            if value is None or (tag == "a" and name in ("href", "xlink:href")):
-                continue
-            if name == "style":
-                self._look_into_style(value)
-            elif name in FETCHED:
-                self._look_at_address(value)
-
-    def handle_endtag(self, tag: str) -> None:
-        self._inside = ""
-
-    def handle_data(self, data: str) -> None:
-        if self._inside == "style":
-            self._look_into_style(data)
-        elif self._inside == "script":
-            self.found += FETCHED_BY_SCRIPT.findall(data)
-
-    def _look_into_style(self, style: str) -> None:
-        self.found += [address or imported for address, imported in FETCHED_BY_STYLE.findall(style)]
-
-    def _look_at_address(self, address: str) -> None:
-        svg = "data:image/svg+xml;base64,"
-        if address.startswith(svg):
-            self.found += external_references(base64.b64decode(address[len(svg) :]).decode())
-        elif ELSEWHERE.match(address):
-            self.found.append(address)

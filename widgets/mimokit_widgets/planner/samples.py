@@ -151,7 +151,6 @@ def _column(name: str, whole: SampleMix, mix: SampleMix) -> dict[str, Any]:
             }
             for bar in bars
         ],
-        "least": 0,
         "largest": float(whole.columns[name].max()),
         "most": float(mix.columns[name].max()),
     }

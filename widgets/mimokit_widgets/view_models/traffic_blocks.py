@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from mimokit.prediction.traffic import KINDS, Traffic
+from mimokit.prediction.traffic import Traffic
 from mimokit.units import bytes_text, counted
 
 MOST_BLOCKS = 128
@@ -43,7 +43,6 @@ def traffic_blocks(
     largest = float(matrix.max(initial=0.0))
     picture = {
         "blocks": blocks,
-        "per_block": block,
         "noun": noun,
         "kind": chosen,
         "by_node": noun != "rank",
@@ -52,9 +51,7 @@ def traffic_blocks(
             {"name": name, "total": bytes_text(round(total)), "explained": EXPLAINED[name]}
             for name, total in traffic.total.items()
         ],
-        "missing": [name for name in KINDS if name not in traffic.flows],
         "largest": largest,
-        "largest_text": bytes_text(round(largest)),
         "words": _in_words(traffic, chosen, matrix, noun),
     }
     return picture, matrix.astype(np.float32).tobytes()

@@ -2,18 +2,13 @@
 
 from typing import Any
 
-import pandas as pd
 import pytest
 
-from mimokit import charts
-from mimokit.analysis import per_iteration
 from mimokit.engine.strategies import FedAvgStrategy
 from mimokit.extras.strategies.fits.run import FitLayout
-from mimokit.samples import ModuleSample, StepSample
+from mimokit.samples import StepSample
 from mimokit_widgets import LiveMonitor
-from mimokit_widgets.live import saved
 from mimokit_widgets.live.rows import STEP
-from tests import seams
 from tests.extras.strategies.fits.in_process import OneNode
 from tests.extras.strategies.fits.nets import places, trainer
 from tests.widgets.fake_run import FakeRun
@@ -44,11 +39,8 @@ def test_a_fit_leaves_a_picture_without_tokens(watched: tuple[Any, LiveMonitor])
     assert monitor.status == "finished"
     assert monitor.sentence.startswith(f"{STEPS} iterations in ")
     assert monitor._layout_in_words == "fedavg on 1 rank"
-    assert monitor._picture is not None
-    picture = monitor._picture["image/svg+xml"]
-    assert "Training finished" in picture
-    assert "validation" in picture
-    assert "okens" not in picture
+    assert f"Training finished. {monitor.sentence}" in monitor._saved.bundle()["text/plain"]
+    assert set(column(monitor, "tokens_per_sec")) == {None}
 
 
 def test_validations_are_shown_with_their_steps(watched: tuple[Any, LiveMonitor]) -> None:
@@ -67,35 +59,13 @@ def test_passes_of_the_model_have_times(watched: tuple[Any, LiveMonitor]) -> Non
     assert {phase["name"] for phase in monitor._phases} >= {"model forward", "model backward"}
 
 
-def test_the_loss_is_the_mean_of_the_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[pd.DataFrame] = []
-    loss = charts.loss
-
-    def chart(steps: pd.DataFrame, evaluations: pd.DataFrame) -> Any:
-        drawn.append(steps)
-        return loss(steps, evaluations)
-
-    monkeypatch.setattr(seams.LOSS_CHART, chart)
-    monkeypatch.setattr(seams.BUNDLE_OF_CHART, lambda chart: {})
+def test_the_loss_is_the_mean_of_the_nodes() -> None:
     run = FakeRun(2)
     run.plan = FitLayout("diloco", 2)  # type: ignore[assignment]
     monitor = LiveMonitor(run)
-    run.give(
-        [
-            StepSample(
-                step,
-                0.1,
-                loss=1.0 + 2 * node,
-                rank=node,
-                replica=node,
-                modules={"model": ModuleSample()},
-            )
-            for step in range(2)
-            for node in range(2)
-        ]
-    )
+    run.give([StepSample(0, 0.1, loss=1.0 + 2 * node, rank=node, replica=node) for node in (0, 1)])
     assert monitor._header["over"]["loss"] == "replicas"
+    assert column(monitor, "loss") == [1.0, 3.0]
+    assert column(monitor, "replica") == [0, 1]
     run.end()
     monitor.wait()
-    assert list(per_iteration(drawn[0])["loss"]) == [2.0] * 2
-    assert saved.PICTURE not in (monitor._picture or {})
