@@ -189,7 +189,7 @@ def test_every_picture_opens_in_both_themes(notebook: NotebookPage) -> None:
         planner.button("Next sample").click()
         planner.button("Next sample").click()
         expect(planner.root.locator(".steps li").first).to_contain_text("read it")
-        expect(planner.root.locator("canvas.batch")).to_have_accessible_name(
+        expect(planner.root.locator(".batch")).to_have_accessible_name(
             re.compile("8 samples per micro-batch")
         )
         planner.screenshot(f"batch {theme}")
@@ -452,7 +452,7 @@ def test_reopened_without_its_kernel_the_last_layout_stands_there(
     kept = page.locator(".mimokit-saved .mimokit-planner")
     expect(kept.get_by_label("DP of language_module", exact=True)).to_be_disabled()
     kept.get_by_role("tab", name="Batch").click()
-    expect(kept.locator("canvas.batch")).to_be_visible()
+    expect(kept.locator(".batch")).to_be_visible()
     expect(page.locator(".mimokit-saved")).to_contain_text("heterogeneous on 40 ranks")
     missing = page.get_by_text("Error displaying widget: model not found")
     expect(missing).to_be_attached()  # so JupyterLab has looked for it, and shows no message

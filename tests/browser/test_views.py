@@ -116,23 +116,27 @@ def test_a_zoomed_map_of_1024_ranks_names_nodes_and_keeps_text_in_cells(
 def test_a_split_follows_styles_that_come_late_and_a_frame_that_is_lost(
     browser_page: Page, tmp_path: Path
 ) -> None:
-    before(browser_page).add_init_script(RECORD_TEXT)
-    page = shown(browser_page, BatchSplit(colocated(8)), tmp_path)
-    inks = {each["ink"] for each in drawn(page) if each["text"] == "images"}
+    page = shown(before(browser_page), BatchSplit(colocated(8)), tmp_path)
+    second = (
+        "() => getComputedStyle(document.querySelectorAll('[data-lane=\"0\"] > *')[1]).background"
+    )
+    light = settled(page).evaluate(pale)
     dark = f"body {{ background: {BLACK} !important; --jp-ui-font-color1: #eeeeee; }}"
     page.evaluate(LATE_STYLES, dark)
     expect(page.locator(".mimokit")).to_have_attribute("data-theme", "dark")
-    assert inks.isdisjoint(each["ink"] for each in drawn(page) if each["text"] == "images")
+    assert settled(page).evaluate(pale) != light
+    expect(page.get_by_text("replica 7", exact=True)).to_be_visible()
     page.evaluate(LOSE_A_FRAME)
     page.locator("#host").evaluate("host => { host.style.width = '500px'; }")
-    assert max(each["right"] for each in drawn(page)) < 500
+    expect(page.get_by_text("replica 7", exact=True)).to_have_count(0)  # it has no room
+    expect(page.locator("[data-lane='0']").get_by_text("7", exact=True)).to_be_visible()
 
 
 def test_replicas_are_numbered_alike(browser_page: Page, tmp_path: Path) -> None:
-    before(browser_page).add_init_script(RECORD_TEXT)
-    page = shown(browser_page, BatchSplit(colocated(32)), tmp_path, width="780px")
-    bold = [each["text"] for each in drawn(page)]
-    assert all(bold.count(str(replica)) == 2 for replica in range(32))  # a sample and a replica
+    page = shown(before(browser_page), BatchSplit(colocated(32)), tmp_path, width="780px")
+    numbers = [*map(str, range(32))]
+    for row in (".samples > *", "[data-lane='0'] > *"):
+        expect(page.locator(row)).to_have_text(numbers)
 
 
 def test_bars_of_a_rank_stand_under_its_samples(browser_page: Page, tmp_path: Path) -> None:
