@@ -19,7 +19,7 @@ planner = LayoutPlanner(config)
 planner.show("frames")
 planner
 """
-VIEW = ".mimokit:has(> div > .frame-balance):not(.mimokit-saved *)"
+VIEW = ".mimokit:has(> .frame-balance):not(.mimokit-saved *)"
 
 
 def test_frames_are_typed_dragged_and_shared(open_notebook: OpenNotebook) -> None:

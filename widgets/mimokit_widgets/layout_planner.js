@@ -2,7 +2,7 @@
 
 import { button, choices, element, setAttribute, setText, vector } from "mimokit/dom.js";
 import { Advice } from "./views/planner_advice.js";
-import { KernelLink } from "./views/kernel_link.js";
+import { renderedAs } from "./views/one_view.js";
 import { Outbox } from "./views/outbox.js";
 import { FieldErrors } from "./views/planner_field_errors.js";
 import { Field } from "./views/planner_field.js";
@@ -10,7 +10,6 @@ import { drawGraph } from "./views/planner_graph.js";
 import { ModuleRow } from "./views/planner_module.js";
 import { Pictures } from "./views/planner_pictures.js";
 import { Toolbar } from "./views/planner_toolbar.js";
-import { themeOf, watchTheme } from "mimokit/theme.js";
 import { VerdictStrip } from "./views/verdict_strip.js";
 
 const MODES = [
@@ -20,36 +19,23 @@ const MODES = [
 ];
 
 class Planner {
-  constructor(model, host) {
-    this.model = model;
-    this.fields = new Set();
-    this.rows = [];
-    this.folds = [];
-    this.state = model.get("_state");
-    this.inputs = model.get("_inputs");
-    this.outbox = new Outbox((message) => this.kernel.send(message),
-      (late) => this.showLate(late));
+  constructor(root, ask, model) {
+    Object.assign(this, { root, ask, model, fields: new Set(), rows: [], folds: [],
+      state: model.get("_state"), inputs: model.get("_inputs") });
+    this.outbox = new Outbox(ask, (late) => this.showLate(late));
     this.send = (message) => {
       this.toolbar.closeSaving(message);
       return this.outbox.put(message);
     };
-    this.build(host);
-    this.kernel = new KernelLink(model, this.root, () => this.outbox.close());
-    this.take = () => this.update();
-    this.answer = (message) => this.receive(message);
-    this.searching = () => {
-      this.pictures.views.get("search")?.view.showSearch(model.get("_search"));
-    };
-    model.on("change:_state", this.take);
-    model.on("change:_search", this.searching);
-    this.advise = () => this.advice.update(model.get("_advice"));
-    model.on("change:_advice", this.advise);
-    model.on("msg:custom", this.answer);
-    this.stopWatching = watchTheme(() => themeOf(this.page));
-    this.update();
+    this.build();
+    const heard = { keydown: (event) => this.key(event), paste: (event) => this.paste(event),
+      dragover: (event) => this.drag(event, true), drop: (event) => this.drop(event),
+      dragleave: (event) => this.drag(event, false),
+      focusin: ({ target }) => this.advice.focus(target.dataset?.path?.split(".") ?? []) };
+    for (const [name, listener] of Object.entries(heard)) root.addEventListener(name, listener);
   }
 
-  build(host) {
+  build() {
     this.toolbar = new Toolbar(this);
     this.headline = element("p", { class: "headline" });
     this.late = element("span", { class: "late", role: "status" });
@@ -68,17 +54,9 @@ class Planner {
       element("div", { class: "asks" }, this.world(), this.modules(), this.batch(),
         this.training()), this.dimmed);
     const judged = element("div", { class: "judged" }, this.verdict.node, body);
-    this.page = element("div", { class: "page" }, this.toolbar.node,
+    this.root.append(element("div", { class: "page" }, this.toolbar.node,
       element("div", { class: "status" }, this.headline, this.late), this.notice,
-      this.general.node, judged);
-    this.root = element("div", { class: "mimokit mimokit-planner", role: "region",
-      "aria-label": "Layout planner", "data-lm-suppress-shortcuts": "true",
-      keydown: (event) => this.key(event), dragover: (event) => this.drag(event, true),
-      dragleave: (event) => this.drag(event, false), drop: (event) => this.drop(event),
-      paste: (event) => this.paste(event),
-      focusin: (event) => this.advice.focus(event.target.dataset?.path?.split(".") ?? []) },
-    this.page);
-    host.append(this.root);
+      this.general.node, judged));
   }
 
   world() {
@@ -202,7 +180,6 @@ class Planner {
     this.state = state;
     const { fields } = state;
     const heterogeneous = fields.mode === "heterogeneous";
-    themeOf(this.page);
     this.toolbar.update(state);
     setText(this.headline, state.headline || "No valid layout yet");
     setText(this.notice, "");
@@ -379,22 +356,23 @@ class Planner {
     if (text) this.send({ type: "load", text, name });
   }
 
+  leave() {
+    this.outbox.close();
+  }
+
   remove() {
-    this.model.off("change:_state", this.take);
-    this.model.off("change:_search", this.searching);
-    this.model.off("change:_advice", this.advise);
     this.advice.remove();
     this.verdict.remove();
-    this.model.off("msg:custom", this.answer);
-    this.kernel.remove();
     this.pictures.remove();
-    this.stopWatching();
   }
 }
 
 export default {
-  render({ model, el }) {
-    const planner = new Planner(model, el);
-    return () => planner.remove();
-  },
+  render: renderedAs((root, send, model) => new Planner(root, send, model), {
+    _state: (planner) => planner.update(),
+    _search: ({ pictures }, model) =>
+      pictures.views.get("search")?.view.showSearch(model.get("_search")),
+    _advice: ({ advice }, model) => advice.update(model.get("_advice")),
+    "msg:custom": (planner, _, message) => planner.receive(message),
+  }, { class: "mimokit mimokit-planner", role: "region", "aria-label": "Layout planner" }),
 };

@@ -1,9 +1,8 @@
 // The browser's half of SweepMonitor: a table that changes in place, so that buttons stay in hand.
 
 import { button, element, setAttribute, setText } from "mimokit/dom.js";
-import { KernelLink } from "./views/kernel_link.js";
+import { renderedAs } from "./views/one_view.js";
 import { SortableHeads, sortedBy } from "mimokit/sorting.js";
-import { isDark, watchTheme } from "mimokit/theme.js";
 
 /** One experiment: a row of texts with its button, and below it what it has to say. */
 class ExperimentRow {
@@ -56,13 +55,12 @@ class ExperimentRow {
 }
 
 class SweepView {
-  constructor(model, host) {
-    this.model = model;
-    this.rows = new Map();
+  constructor(root, send) {
+    Object.assign(this, { root, send, rows: new Map() });
     this.title = element("h3");
     this.stop = button("Stop", () => {
       this.stop.disabled = true;
-      this.kernel.send({ type: "stop" });
+      send({ type: "stop" });
     }, { title: "End after this iteration and begin no other experiment" });
     this.fill = element("div");
     this.progress = element("div", { class: "progress", role: "progressbar",
@@ -70,32 +68,21 @@ class SweepView {
     this.sentence = element("p", { class: "sentence", role: "status" });
     this.error = element("p", { class: "error", role: "alert" });
     this.columns = element("tr");
-    this.heads = new SortableHeads(() => this.draw());
+    this.heads = new SortableHeads(() => this.draw(this.shown));
     this.body = element("tbody");
-    this.root = element("div", { class: "mimokit mimokit-sweep", role: "region",
-      "aria-label": "Sweep", "data-lm-suppress-shortcuts": "true" },
-    element("header", {}, this.title, element("span", { class: "tools" }, this.stop)),
-    this.progress, this.sentence, this.error,
-    element("div", { class: "rows", tabindex: "0" }, element("table", {},
-      element("thead", {}, this.columns), this.body)));
-    host.append(this.root);
-    this.kernel = new KernelLink(model, this.root, () => {
-      this.root.querySelectorAll("button").forEach((each) => { each.disabled = true; });
-    });
-    this.draw = this.draw.bind(this);
-    this.paint = this.paint.bind(this);
-    model.on("change:_shown", this.draw);
-    this.endWatching = watchTheme(this.paint);
-    this.draw();
+    root.append(element("header", {}, this.title, element("span", { class: "tools" }, this.stop)),
+      this.progress, this.sentence, this.error,
+      element("div", { class: "rows", tabindex: "0" }, element("table", {},
+        element("thead", {}, this.columns), this.body)));
   }
 
-  paint() {
-    this.root.dataset.theme = isDark(this.root.parentElement) ? "dark" : "light";
+  leave() {
+    this.root.querySelectorAll("button").forEach((each) => { each.disabled = true; });
   }
 
-  draw() {
-    const { head, rows, columns } = this.model.get("_shown");
-    this.paint();
+  draw(shown) {
+    this.shown = shown;
+    const { head, rows, columns } = shown;
     setText(this.title, head.title);
     setText(this.sentence, head.sentence);
     setText(this.error, head.error);
@@ -130,22 +117,15 @@ class SweepView {
   rowOf(name, columns) {
     if (!this.rows.has(name)) {
       const made = new ExperimentRow(name, columns, (each) =>
-        this.kernel.send({ type: "skip", name: each }));
+        this.send({ type: "skip", name: each }));
       this.rows.set(name, made);
     }
     return this.rows.get(name);
   }
-
-  remove() {
-    this.model.off("change:_shown", this.draw);
-    this.endWatching();
-    this.kernel.remove();
-  }
 }
 
 export default {
-  render({ model, el }) {
-    const view = new SweepView(model, el);
-    return () => view.remove();
-  },
+  render: renderedAs((root, send) => new SweepView(root, send),
+    { _shown: (view, model) => view.draw(model.get("_shown")) },
+    { class: "mimokit mimokit-sweep", role: "region", "aria-label": "Sweep" }),
 };

@@ -1,7 +1,6 @@
 // Frames of samples to type and drag, the loads of ranks, and what travels between them.
 
 import { choices, element, freshId, setAttribute, setText } from "mimokit/dom.js";
-import { themeOf, watchTheme } from "mimokit/theme.js";
 import { TrafficView } from "./traffic_view.js";
 
 const FRAME_FIELDS = [
@@ -34,7 +33,6 @@ export class FrameView {
     this.more = element("p", { class: "muted" });
     this.axis = element("div", { class: "axis muted", "aria-hidden": "true" });
     this.build(host);
-    this.stopWatching = watchTheme(() => themeOf(this.root));
   }
 
   build(host) {
@@ -58,7 +56,6 @@ export class FrameView {
 
   update(picture, numbers) {
     Object.assign(this, { picture, numbers });
-    themeOf(this.root);
     this.fill(this.counts, picture.fields.counts, "counts");
     for (const [name, input] of Object.entries(this.inputs)) {
       this.fill(input, picture.fields[name], name);
@@ -212,7 +209,6 @@ export class FrameView {
 
   remove() {
     if (this.frame) cancelAnimationFrame(this.frame);
-    this.stopWatching();
     this.traffic.remove();
   }
 }

@@ -40,7 +40,7 @@ export class Advice {
       const known = planner.model.get("_advice");
       const layout = planner.state.layout;
       const same = known?.layout === layout && known.path.join() === this.path.join();
-      if (!planner.model.saved && !same) planner.kernel.send({ type: "advise", path: this.path });
+      if (!planner.model.saved && !same) planner.ask({ type: "advise", path: this.path });
     }, QUIET);
   }
 

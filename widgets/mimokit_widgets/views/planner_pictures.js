@@ -54,8 +54,6 @@ class ComparisonView {
     this.equal.replaceChildren(...equal.map((line) =>
       row(line, [element("td", {}, line.values[0])])));
   }
-
-  remove() {}
 }
 
 const MAKERS = {
@@ -141,6 +139,6 @@ export class Pictures {
   }
 
   remove() {
-    for (const { view } of this.views.values()) view.remove();
+    for (const { view } of this.views.values()) view.remove?.();
   }
 }

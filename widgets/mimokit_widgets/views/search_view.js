@@ -84,8 +84,4 @@ export class SearchView {
     this.found.update(found);
     this.found.show(this.asked?.loaded ?? -1);
   }
-
-  remove() {
-    this.found?.remove();
-  }
 }
