@@ -115,9 +115,9 @@ def test_frames_steps_and_what_was_found_stay_alive(browser_page: Page, tmp_path
     expect(stepped.locator(".kernel-ended")).to_have_text(WITHOUT_KERNEL)
     expect(play).to_be_visible()
 
-    found.locator("g.point").first.focus()
-    found.locator("g.point").first.press("ArrowRight")
-    expect(found.locator("g.point").nth(0)).to_be_visible()
+    found.locator(".point").first.focus()
+    found.locator(".point").first.press("ArrowRight")
+    expect(found.locator(".point").nth(0)).to_be_visible()
     found.get_by_role("button", name=re.compile("^Load layout 1")).click()
     expect(found.locator(".kernel-ended")).to_have_text(WITHOUT_KERNEL)
     browser_page.screenshot(path=SCREENSHOTS / "saved_views_2.png", full_page=True)

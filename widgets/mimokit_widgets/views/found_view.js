@@ -2,7 +2,6 @@
 
 import { button, element, setAttribute, setText, tableParts } from "mimokit/dom.js";
 import { ParetoChart, modeSign } from "./pareto_chart.js";
-import { themeOf, watchTheme } from "mimokit/theme.js";
 
 export class FoundView {
   /** take(index) is called with the clicked layout. */
@@ -19,8 +18,6 @@ export class FoundView {
     host.append(this.root);
     this.chart = new ParetoChart(this.area, take, (index) => this.look(index));
     this.rows = [];
-    themeOf(this.root);
-    this.stopWatching = watchTheme(() => themeOf(this.root));
   }
 
   update(found) {
@@ -85,7 +82,7 @@ export class FoundView {
 
   look(index) {
     this.rows.forEach(({ node }, at) => node.classList.toggle("looked", at === index));
-    this.chart.point(index);
+    this.chart.mark(index);
   }
 
   /** Say which layout stands in the planner, or was picked. */
@@ -96,10 +93,5 @@ export class FoundView {
       setText(load, this.verbs[at === loaded ? 1 : 0]);
       setAttribute(load, "aria-pressed", at === loaded ? "true" : null);
     });
-  }
-
-  remove() {
-    this.stopWatching();
-    this.chart.remove();
   }
 }
