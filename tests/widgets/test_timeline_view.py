@@ -101,21 +101,21 @@ def test_a_prediction_is_drawn_on_the_lanes_of_its_stages() -> None:
 
 def test_schedules_follow_their_sliders() -> None:
     view = ScheduleView(stages=4, encoder_stages=0, microbatches=8)
-    said = {each["name"]: each["said"] for each in view._schedules}
+    said = {group.title.split(":")[0]: group.title for group in view.groups}
     assert list(said) == ["GPipe", "1F1B", "ZB-H1", "interleaved"]
     assert "idles most idles 27.3%; at most 8 micro-batches in flight" in said["GPipe"]
     assert "at most 4 micro-batches in flight" in said["1F1B"]
     assert "idles most idles 15.8%" in said["interleaved"]
     view.set_state({"encoder_stages": False})  # as a page may
     view._on_message(view, {"name": "microbatches", "value": 6}, [])
-    shown = {each["name"]: each for each in view._schedules}
-    assert "idles most idles 26.5%" in shown["interleaved"]["said"]
-    assert shown["ZB-H1"]["timeline"]["keys"][-1]["name"] == "language_module weight-gradient"
+    assert "idles most idles 26.5%" in view.groups[-1].title
+    assert view._timeline["keys"][-1]["name"] == "language_module weight-gradient"
     view._on_message(view, {"name": "chunks", "value": 1}, [])
-    assert "take 2 chunks or more" in view._schedules[-1]["said"]
+    assert "take 2 chunks or more" in view._timeline["sentence"]
+    assert [group.title.split(":")[0] for group in view.groups] == ["GPipe", "1F1B", "ZB-H1"]
     view._on_message(view, {"name": "chunks", "value": 2}, [])
     view._on_message(view, {"name": "stages", "value": 1}, [])
-    assert "take 2 stages" in view._schedules[-1]["said"]
+    assert "take 2 stages" in view._timeline["sentence"]
     view._on_message(view, {"name": "stages", "value": 4}, [])
     view._on_message(view, {"name": "encoder_stages", "value": 2}, [])
-    assert len(view._schedules[0]["timeline"]["lanes"]) == 6
+    assert [len(group.lanes) for group in view.groups] == [6] * 4

@@ -34,32 +34,20 @@ ORDERS: Mapping[str, Order] = {
 
 def compared(
     stages: int, microbatches: int, encoder_stages: int, chunks: int
-) -> list[dict[str, Any]]:
-    """Return a timeline per schedule, all with the work of one model.
+) -> tuple[list[TimelineGroup], str]:
+    """Return the lanes of each schedule, all with the work of one model; and why one has none.
 
     Args:
         stages: of the language model.
         encoder_stages: of an encoder in front of it; 0: there is none.
         chunks: stages of each set of ranks of the language model, where they are interleaved.
     """
-    told: list[dict[str, Any]] = []
+    problem, groups = _not_interleaved(stages, chunks), []
     for name, order in ORDERS.items():
-        problem = _not_interleaved(stages, chunks) if order is interleaved else ""
-        if problem:
-            told.append({"name": name, "said": problem, "timeline": None})
-            continue
-        timeline = _timeline(order, stages, microbatches, encoder_stages, chunks)
-        idle = max(timeline.bubble)
-        in_flight = max(timeline.in_flight)
-        told.append(
-            {
-                "name": name,
-                "said": f"{timeline.makespan:.4g} units, the stage that idles most idles "
-                f"{idle:.1%}; at most {in_flight} micro-batches in flight",
-                "timeline": timeline_view([_group(timeline)], [ENCODER, LANGUAGE], UNITS),
-            }
-        )
-    return told
+        if order is not interleaved or not problem:
+            timeline = _timeline(order, stages, microbatches, encoder_stages, chunks)
+            groups.append(_group(name, timeline))
+    return groups, problem
 
 
 def _not_interleaved(stages: int, chunks: int) -> str:
@@ -83,7 +71,11 @@ def _timeline(
     return simulate(schedule, [1 / parts for parts in share], [2 / parts for parts in share])
 
 
-def _group(timeline: Timeline) -> TimelineGroup:
+def _group(name: str, timeline: Timeline) -> TimelineGroup:
+    said = (
+        f"{name}: {timeline.makespan:.4g} units, the stage that idles most idles "
+        f"{max(timeline.bubble):.1%}; at most {max(timeline.in_flight)} micro-batches in flight"
+    )
     graph, spans, lanes = timeline.schedule.graph, [], []
     for worker, own in enumerate(graph.workers):
         first = graph.stages[own[0]]
@@ -96,7 +88,7 @@ def _group(timeline: Timeline) -> TimelineGroup:
             key = f"{graph.stages[action.stage].module} {action.kind}"
             words = f"{key}, micro-batch {action.microbatch}{chunk}"
             spans.append(TimelineSpan(worker, key, interval.start, interval.stop, words))
-    return TimelineGroup("", tuple(lanes), tuple(spans))
+    return TimelineGroup(said, tuple(lanes), tuple(spans))
 
 
 MOST_STAGES, MOST_MICROBATCHES, MOST_CHUNKS = 16, 64, 4
@@ -112,13 +104,14 @@ class ScheduleView(PersistentWidget, entry="schedule_view.js", styles=STYLES):
         microbatches: of an optimizer step.
         encoder_stages: of an encoder in front of the language model; 0: there is none.
         chunks: of each set of ranks, where they are interleaved.
+        groups: what is drawn of each schedule.
     """
 
     stages = traitlets.Int(4, min=1, max=MOST_STAGES).tag(sync=True)
     microbatches = traitlets.Int(8, min=1, max=MOST_MICROBATCHES).tag(sync=True)
     encoder_stages = traitlets.Int(1, min=0, max=MOST_STAGES).tag(sync=True)
     chunks = traitlets.Int(2, min=1, max=MOST_CHUNKS).tag(sync=True)
-    _schedules = traitlets.List().tag(sync=True)
+    _timeline = traitlets.Dict().tag(sync=True)
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -127,7 +120,9 @@ class ScheduleView(PersistentWidget, entry="schedule_view.js", styles=STYLES):
 
     def _draw(self, _: object = None) -> None:
         asked = self.stages, self.microbatches, self.encoder_stages, self.chunks
-        self._schedules = compared(*map(int, asked))  # True is an Int of traitlets
+        self.groups, problem = compared(*map(int, asked))  # True is an Int of traitlets
+        drawn = timeline_view(self.groups, [ENCODER, LANGUAGE], UNITS, problem)
+        self._timeline = {**drawn, "perfetto": ""}  # nothing ran
         self._saved.follow()
 
     def _on_message(self, _: Any, content: Mapping[str, Any], __: Any) -> None:
@@ -136,5 +131,5 @@ class ScheduleView(PersistentWidget, entry="schedule_view.js", styles=STYLES):
             setattr(self, name, int(content["value"]))
 
     def _still(self) -> str:
-        rows = [(each["name"], each["said"]) for each in self._schedules]
+        rows = [group.title.split(": ") for group in self.groups]
         return Section("", ("schedule", "of the step"), rows).to_html()

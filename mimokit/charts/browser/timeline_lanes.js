@@ -5,7 +5,8 @@ import { ticks } from "./words.js";
 
 const LANE = 20;
 const [LANES_LEFT, LANES_RIGHT, LANES_TOP, TITLE_LINE] = [190, 10, 18, 18];
-const [NARROWEST_WITH_NUMBER, AROUND_A_NUMBER] = [10, 3];
+const [NARROWEST_WITH_NUMBER, AROUND_A_NUMBER] = [7, 2];
+const NUMBER_SIZES = [11, 9];
 const PALE = 0.25;
 /** Spans below this luminance are outlined on a dark page, where they have less than 3 : 1. */
 const DARK_ON_DARK = 0.13;
@@ -42,7 +43,7 @@ export function drawLanes(canvas, { data, from, to, chosen }) {
   context.font = `11px ${FONT}`;
   context.textBaseline = "middle";
   axis(context, { left, width, height, from, to, theme, seconds: data.unit === "s" });
-  names(context, data.lanes, high, left, theme);
+  names(context, data.lanes, high, left, left + width, theme);
   context.save();
   context.beginPath();
   context.rect(left, 0, width, height);
@@ -80,19 +81,24 @@ export function drawLanes(canvas, { data, from, to, chosen }) {
 /** The number of a micro-batch, where there is room for it. */
 function microbatchNumber(context, data, key, words, x, wide, y) {
   const [, text] = data.words[words].match(/micro-batch (\d+)/) ?? [];
-  if (text === undefined || context.measureText(text).width + AROUND_A_NUMBER > wide) return;
+  if (text === undefined) return;
+  const font = NUMBER_SIZES.map((size) => `${size}px ${FONT}`).find((each) => {
+    context.font = each;
+    return context.measureText(text).width + AROUND_A_NUMBER <= wide;
+  });
+  if (!font) return;
   context.fillStyle = inkOn(data.keys[key].color);
   context.textAlign = "center";
   context.fillText(text, x + wide / 2, y + LANE / 2);
 }
 
-function names(context, lanes, high, left, theme) {
+function names(context, lanes, high, left, width, theme) {
   context.textAlign = "right";
   lanes.forEach(({ name, group }, at) => {
     if (group && group !== lanes[at - 1]?.group) {
       context.fillStyle = theme.ink;
       context.textAlign = "left";
-      context.fillText(group, 2, high[at] - TITLE_LINE / 2);
+      context.fillText(group, 2, high[at] - TITLE_LINE / 2, width);
       context.textAlign = "right";
     }
     context.fillStyle = theme.muted;

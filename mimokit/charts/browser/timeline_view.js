@@ -49,7 +49,8 @@ export class TimelineView {
     this.perfetto.hidden = !data.perfetto;
     setText(this.sentence, data.sentence);
     this.sentence.hidden = !data.sentence;
-    this.legend.replaceChildren(...keysInWords(data.keys));
+    this.legend.replaceChildren(...data.keys.map(({ name, color }) =>
+      element("span", {}, dotOf(color), name)));
     this.canvas.setAttribute("aria-label", `Timeline of ${data.lanes.length} lanes and `
       + `${data.spans.length} spans, in ${data.unit === "s" ? "seconds" : data.unit}. Arrow keys `
       + "go from span to span, W and S zoom, A and D pan.");
@@ -169,16 +170,11 @@ export class TimelineView {
     const [lane, , start, stop, words] = this.data.spans[number];
     const { group, name } = this.data.lanes[lane];
     const time = (value) => (this.data.unit === "s" ? clockText(value) : String(Number(value.toPrecision(4))));
-    return [group ? `${name}, ${group}` : name, this.data.words[words],
+    return [group ? `${name}, ${group.split(": ")[0]}` : name, this.data.words[words],
       `${time(stop - start)} from ${time(start)} to ${time(stop)}`].join(between);
   }
 
   remove() {
     this.redraw.end();
   }
-}
-
-/** The entries of a legend: a dot of the colour, and what it stands for. */
-export function keysInWords(keys) {
-  return keys.map(({ name, color }) => element("span", {}, dotOf(color), name));
 }
