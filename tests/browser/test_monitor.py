@@ -246,7 +246,7 @@ def test_a_cluster_that_dies_is_told_and_what_came_is_kept(real: NotebookPage) -
     expect(sentence).to_have_text(
         re.compile(r"After \d+ iterations: rank \d .* was killed by SIGKILL")
     )
-    rows = real.value("len(monitor._rows)")
+    rows = real.value("monitor._rows.count")
     assert rows >= 3 * RANKS
     expect(view).to_have_attribute("data-rows", str(rows))
     real.screenshot("monitor dead cluster", view)

@@ -117,9 +117,7 @@ def test_a_split_follows_styles_that_come_late_and_a_frame_that_is_lost(
     browser_page: Page, tmp_path: Path
 ) -> None:
     page = shown(before(browser_page), BatchSplit(colocated(8)), tmp_path)
-    second = (
-        "() => getComputedStyle(document.querySelectorAll('[data-lane=\"0\"] > *')[1]).background"
-    )
+    pale = "getComputedStyle(document.querySelector('[data-lane] > :nth-child(2)')).background"
     light = settled(page).evaluate(pale)
     dark = f"body {{ background: {BLACK} !important; --jp-ui-font-color1: #eeeeee; }}"
     page.evaluate(LATE_STYLES, dark)

@@ -24,7 +24,6 @@ from mimokit_widgets.live import rows as live_rows
 from mimokit_widgets.live.rows import (
     EVALUATION,
     STEP,
-    KeptSamples,
     RowHeader,
     RowQueue,
     phase_columns,
@@ -245,9 +244,10 @@ def test_a_long_run_is_thinned_by_whole_iterations() -> None:
     for number, sample in enumerate(made, 1):
         whole.add(sample)
         thin.add(sample)
-        assert sum(isinstance(one, StepSample) for one in thin.kept.samples()) <= 300 + 8
+        rows = thin.history()["rows"]
+        assert sum(row[0] == STEP for row in rows) <= 300 + 8
         newest = [one for one in made[:number] if isinstance(one, StepSample)][-1]
-        assert newest in thin.kept.samples()
+        assert header.row(newest) in rows
     rows, kept = whole.history()["rows"], thin.history()
     assert rows == whole.take()[1] == thin.take()[1]
     assert (kept["count"], kept["every"]) == (len(made), 4)
@@ -257,11 +257,11 @@ def test_a_long_run_is_thinned_by_whole_iterations() -> None:
     tests = [row for row in rows if row[0] == EVALUATION]
     assert [row for row in kept["rows"] if row[0] == EVALUATION] == tests
     assert steps == [row for row in rows if row[0] == STEP and row[place] in iterations]
-    assert (whole.kept.last, whole.kept.seconds) == (thin.kept.last, thin.kept.seconds)
+    assert (whole.last, whole.seconds) == (thin.last, thin.seconds)
 
 
 def test_a_page_of_a_long_run_says_that_it_is_thinned(run: FakeRun, monitor: LiveMonitor) -> None:
-    monitor._rows.kept = KeptSamples(most=100)
+    monitor._rows.most = 100
     run.give(samples())
     history = saved_state(page_that_stays(run, monitor))["_history"]
     assert (history["count"], history["every"]) == (324, 4)
@@ -331,7 +331,7 @@ def test_nothing_changes_what_is_said_of_a_run_that_has_ended(messages: Messages
 
 
 def _record(lengths: list[int], monitor: LiveMonitor) -> Callable[[str], None]:
-    return lambda key: lengths.append(len(monitor._rows)) if key == "_history" else None
+    return lambda key: lengths.append(monitor._rows.count) if key == "_history" else None
 
 
 @pytest.mark.parametrize(

@@ -188,14 +188,14 @@ class LiveMonitor(PersistentWidget, entry="live_monitor.js", styles=STYLES):
             if rows:
                 self.send({"type": "append", "start": start, "rows": rows})
                 self.health = _wrong(self._run)
-            if len(self._rows) >= self._snapshot_at:
-                self._snapshot_at = 2 * len(self._rows)
+            if self._rows.count >= self._snapshot_at:
+                self._snapshot_at = 2 * self._rows.count
                 self.send_state("_history")
 
     def _in_words(self) -> str:
         if self.sentence:
             return f"Training {self.status}. {self.sentence}"
-        done = 1 + self._rows.kept.last
+        done = 1 + self._rows.last
         return f"Training: {done} of {self.total_iterations} iterations when this was saved."
 
     def _still(self) -> str:
@@ -244,7 +244,7 @@ class LiveMonitor(PersistentWidget, entry="live_monitor.js", styles=STYLES):
     def _outcome(self, failure: BaseException | None) -> tuple[str, str]:
         from mimokit.cluster.errors import RunAborted  # the run has imported it, a widget need not
 
-        done, seconds = 1 + self._rows.kept.last, self._rows.kept.seconds
+        done, seconds = 1 + self._rows.last, self._rows.seconds
         progress = f"{done} of {self.total_iterations} iterations in {seconds:.0f} s."
         if isinstance(failure, RunAborted):
             return "aborted", progress

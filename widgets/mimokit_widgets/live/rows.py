@@ -25,7 +25,7 @@ from mimokit.step_kinds import MODULE_PHASES, RANK_PHASES, CommunicationPart, Ph
 Row = list[Any]
 
 MOST_ROWS = 20_000
-"""Steps that are kept of a run, about 100 bytes each in a page and ten times as many here."""
+"""Steps that are kept of a run, about 100 bytes each in a page."""
 
 STEP, EVALUATION = 0, 1
 WAITING = "waiting for other ranks"
@@ -95,26 +95,46 @@ def _short(name: str, value: Any) -> Any:
 
 
 class RowQueue:
-    """The rows of a run that were not sent yet, and what is kept to be drawn of all."""
+    """The rows of a run: those that were not sent yet, and what is kept of all to be drawn.
+
+    Of a long run those of every 2nd, 4th, 8th ... iteration are kept, and of its tests all.
+
+    Attributes:
+        most: rows of steps that are kept.
+        every: of so many iterations one is kept, and the newest.
+        count: rows so far, with those that are not kept.
+        last: the newest iteration; -1 before the first.
+    """
 
     def __init__(self, header: RowHeader, most: int = MOST_ROWS) -> None:
-        self.header = header
-        self.kept = KeptSamples(most)
+        self.header, self.most = header, most
+        self.every, self.count, self.last = 1, 0, -1
+        self._began, self._ended = math.inf, -math.inf
+        self._steps = 0
+        self._kept: list[tuple[int, Row]] = []  # with their iteration; a test has 0
+        self._newest: list[tuple[int, Row]] = []
         self._waiting: list[Row] = []
         self._lock = threading.Lock()
         self._news = threading.Event()
 
-    def __len__(self) -> int:
-        return self.kept.count
+    @property
+    def seconds(self) -> float:
+        """From the start of the first step to the end of the last."""
+        return max(0.0, self._ended - self._began)
 
     def add(self, sample: Sample) -> None:
         """Append a sample."""
         row = self.header.row(sample)
-        if row is not None:
-            with self._lock:
-                self._waiting.append(row)
-                self.kept.add(sample)
-            self._news.set()
+        if row is None:
+            return
+        with self._lock:
+            self.count += 1
+            self._waiting.append(row)
+            if isinstance(sample, StepSample):
+                self._keep(sample, row)
+            else:
+                self._kept.append((0, row))
+        self._news.set()
 
     def wait(self, timeout: float) -> bool:
         """Wait until there are rows that were not taken yet; say whether there are."""
@@ -125,67 +145,30 @@ class RowQueue:
         with self._lock:
             self._news.clear()
             rows, self._waiting = self._waiting, []
-            return len(self) - len(rows), rows
+            return self.count - len(rows), rows
 
     def history(self) -> dict[str, Any]:
         """Return the rows that are kept, the number of all, and of how many iterations one is."""
         with self._lock:
-            count, every, samples = len(self), self.kept.every, self.kept.samples()
-        return {"count": count, "every": every, "rows": [self.header.row(one) for one in samples]}
+            newest = (one for one in self._newest if one[0] == self.last)
+            rows = [row for _, row in (*self._kept, *newest)]
+            return {"count": self.count, "every": self.every, "rows": rows}
 
-
-class KeptSamples:
-    """The steps of a run, of a long one those of every 2nd, 4th, 8th ... iteration, and its tests.
-
-    Attributes:
-        every: of so many iterations one is kept, and the newest.
-        count: samples so far, with those that are not kept.
-        last: the newest iteration; -1 before the first.
-        began: Unix seconds, of the start of the first step.
-        ended: of the end of the last one.
-    """
-
-    def __init__(self, most: int) -> None:
-        self.every, self.count, self.last = 1, 0, -1
-        self.began, self.ended = math.inf, -math.inf
-        self._most, self._steps = most, 0
-        self._kept: list[Sample] = []
-        self._newest: list[StepSample] = []
-
-    def add(self, sample: Sample) -> None:
-        """Take a step or a test."""
-        self.count += 1
-        if isinstance(sample, StepSample):
-            self._add_step(sample)
-        else:
-            self._kept.append(sample)
-
-    @property
-    def seconds(self) -> float:
-        """From the start of the first step to the end of the last."""
-        return max(0.0, self.ended - self.began)
-
-    def samples(self) -> list[Sample]:
-        """Return what is kept, in order of arrival."""
-        return [*self._kept, *(step for step in self._newest if step.iteration == self.last)]
-
-    def _add_step(self, step: StepSample) -> None:
-        self.began = min(self.began, step.time - (step.total_time or 0.0))
-        self.ended, self.last = max(self.ended, step.time), max(self.last, step.iteration)
+    def _keep(self, step: StepSample, row: Row) -> None:
+        self._began = min(self._began, step.time - (step.total_time or 0.0))
+        self._ended, self.last = max(self._ended, step.time), max(self.last, step.iteration)
         if step.iteration % self.every:
-            self._newest = [*(one for one in self._newest if one.iteration == self.last), step]
+            newest = [one for one in self._newest if one[0] == self.last]
+            self._newest = [*newest, (step.iteration, row)]
             return
-        self._kept.append(step)
+        self._kept.append((step.iteration, row))
         self._steps += 1
-        if self._steps > self._most:
+        if self._steps > self.most:
             self._thin()
 
     def _thin(self) -> None:
         self.every *= 2
-        kept, self._kept, self._steps = self._kept, [], 0
-        for one in kept:
-            if not isinstance(one, StepSample) or one.iteration % self.every == 0:
-                self._kept.append(one)
-                self._steps += isinstance(one, StepSample)
-            elif one.iteration == self.last:
-                self._newest.append(one)
+        left_out = [one for one in self._kept if one[0] % self.every]
+        self._newest += [one for one in left_out if one[0] == self.last]
+        self._kept = [one for one in self._kept if one[0] % self.every == 0]
+        self._steps -= len(left_out)
