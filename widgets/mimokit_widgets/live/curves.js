@@ -6,7 +6,6 @@ import { memory, milliseconds, percent, reach, short } from "mimokit/words.js";
 export const HEIGHT = 164;
 const DASHES = [[], [7, 3], [2, 2], [7, 2, 2, 2]];
 export const NOTHING_YET = "waiting for the first step";
-const DRAWN_ALWAYS = { height: () => HEIGHT };
 
 /** Draw series of [iteration, value] and return what to say about a place. */
 function drawCurves(area, series, { bottom = 0, top, format, waiting = NOTHING_YET, smoothing = 0 }) {
@@ -43,125 +42,96 @@ function sayCurves(wanted, known, format) {
   return [`iteration ${at}`, ...values].join("\n");
 }
 
-function spoken({ known }, format) {
-  return known.map((one) => `${one.name} ${format(one.points[one.points.length - 1][1])}`).join(", ");
+/**
+ * A chart of lines: of(area, store, theme) returns the options of drawCurves with `series`; `keys`
+ * where not all lines that are known have one, and `told`, how values are said.
+ */
+function curves(of) {
+  return { height: () => HEIGHT, draw(area, store, theme) {
+    const { series, keys, told, ...how } = of(area, store, theme);
+    const drawn = drawCurves(area, series, how);
+    const text = drawn.known.map(({ name, points }) =>
+      `${name} ${(told ?? how.format)(points.at(-1)[1])}`).join(", ");
+    return { ...drawn, text,
+      keys: keys ?? drawn.known.map(({ name, color, dash = [] }) => [name, color, dash]) };
+  } };
 }
 
-function keysOf(series) {
-  return series.map((one) => [one.name, one.color, one.dash ?? []]);
-}
+const lossCurve = curves((area, store, theme) => {
+  const shown = store.within(area.scope);
+  const points = shown.map((all) => [all.iteration, all.loss]);
+  const validated = shown.filter((all) => all.validation !== null)
+    .map((all) => [all.iteration, all.validation]);
+  const values = [...points, ...validated].map((point) => point[1])
+    .filter((value) => value !== null);
+  let [bottom, top] = [0, Math.max(0.1, ...values) * 1.05];
+  if (area.scope.zoomed && values.length > 1) {
+    const [low, high] = [Math.min(...values), Math.max(...values)];
+    const air = (high - low || high || 1) * 0.08;
+    [bottom, top] = [low - air, high + air];
+  }
+  const series = [{ name: "loss", color: theme.line, points },
+    { name: "validation loss", color: theme.accent, points: validated, dots: 2.8 }];
+  return { series, bottom, top, format: short, smoothing: theme.smoothing,
+    told: (value) => value.toFixed(3), ...(validated.length ? {} : { keys: [] }) };
+});
 
-const lossCurve = {
-  ...DRAWN_ALWAYS,
-  draw(area, store, theme) {
-    const shown = store.within(area.scope);
-    const points = shown.map((all) => [all.iteration, all.loss]);
-    const validated = shown.filter((all) => all.validation !== null)
-      .map((all) => [all.iteration, all.validation]);
-    const values = [...points, ...validated].map((point) => point[1])
-      .filter((value) => value !== null);
-    let [bottom, top] = [0, Math.max(0.1, ...values) * 1.05];
-    if (area.scope.zoomed && values.length > 1) {
-      const [low, high] = [Math.min(...values), Math.max(...values)];
-      const air = (high - low || high || 1) * 0.08;
-      [bottom, top] = [low - air, high + air];
-    }
-    const series = [{ name: "loss", color: theme.line, points },
-      { name: "validation loss", color: theme.accent, points: validated, dots: 2.8 }];
-    const drawn = drawCurves(area, series, { bottom, top, format: short,
-      smoothing: theme.smoothing });
-    const keys = validated.length ? keysOf(series) : [];
-    return { ...drawn, text: spoken(drawn, (value) => value.toFixed(3)), keys };
-  },
-};
+const accuracyCurve = curves((area, store, theme) => {
+  const { first, end } = area.scope;
+  const tested = store.evaluations.filter(({ iteration }) =>
+    iteration >= first && iteration <= end);
+  const several = new Set(tested.map((one) => one.rank)).size > 1; // replicas test alike
+  const nameOf = ({ task, rank }) => (several ? `${task}, rank ${rank}` : task);
+  const tasks = [...new Set(tested.map(nameOf))];
+  const series = tasks.flatMap((task, index) => {
+    const mine = tested.filter((one) => nameOf(one) === task);
+    const suffix = tasks.length > 1 ? `, ${task}` : "";
+    const of = (name, key, color) => ({ name: `${name}${suffix}`, color, dots: 2.8,
+      dash: DASHES[index % DASHES.length], points: mine.map((one) => [one.iteration, one[key]]) });
+    const guess = mine[0].chance === null ? [] : [[first, mine[0].chance], [end, mine[0].chance]];
+    return [of("whole answer", "exact", theme.accent), of("single digit", "digit", theme.line),
+      { name: `chance${suffix}`, color: theme.muted, points: guess, dash: [4, 4] }];
+  });
+  return { series, top: 1.001, format: percent, waiting: "not tested yet",
+    keys: [["whole answer", theme.accent, []], ["single digit", theme.line, []],
+      ["chance", theme.muted, [4, 4]]] };
+});
 
-const accuracyCurve = {
-  ...DRAWN_ALWAYS,
-  draw(area, store, theme) {
-    const tested = store.evaluations.filter(({ iteration }) =>
-      iteration >= area.scope.first && iteration <= area.scope.end);
-    const several = new Set(tested.map((one) => one.rank)).size > 1; // replicas test alike
-    const nameOf = ({ task, rank }) => (several ? `${task}, rank ${rank}` : task);
-    const tasks = [...new Set(tested.map(nameOf))];
-    const series = tasks.flatMap((task, index) => {
-      const mine = tested.filter((one) => nameOf(one) === task);
-      const suffix = tasks.length > 1 ? `, ${task}` : "";
-      const dash = DASHES[index % DASHES.length];
-      const of = (name, key, color) => ({ name: `${name}${suffix}`, color, dash, dots: 2.8,
-        points: mine.map((one) => [one.iteration, one[key]]) });
-      const { first, end } = area.scope;
-      const guess = mine[0].chance === null ? [] : [[first, mine[0].chance], [end, mine[0].chance]];
-      return [of("whole answer", "exact", theme.accent), of("single digit", "digit", theme.line),
-        { name: `chance${suffix}`, color: theme.muted, points: guess, dash: [4, 4] }];
-    });
-    const drawn = drawCurves(area, series, { top: 1.001, format: percent,
-      waiting: "not tested yet" });
-    const keys = [["whole answer", theme.accent, []], ["single digit", theme.line, []],
-      ["chance", theme.muted, [4, 4]]];
-    return { ...drawn, text: spoken(drawn, percent), keys };
-  },
-};
+const speedCurve = curves((area, store, theme) => {
+  const shown = store.within(area.scope);
+  const series = store.modules.map(({ name, color }, index) => ({ name, color,
+    dash: DASHES[index % DASHES.length],
+    points: shown.map((all) => [all.iteration, all.rates[index]]) }));
+  const top = reach(series.flatMap((one) => one.points.map((point) => point[1])), 1);
+  return { series, top, format: short, smoothing: theme.smoothing };
+});
 
-const speedCurve = {
-  ...DRAWN_ALWAYS,
-  draw(area, store, theme) {
-    const shown = store.within(area.scope);
-    const series = store.modules.map((module, index) => ({ name: module.name, color: module.color,
-      dash: DASHES[index % DASHES.length],
-      points: shown.map((all) => [all.iteration, all.rates[index]]) }));
-    const top = reach(series.flatMap((one) => one.points.map((point) => point[1])), 1);
-    const drawn = drawCurves(area, series, { top, format: short, smoothing: theme.smoothing });
-    const keys = keysOf(series);
-    return { ...drawn, text: spoken(drawn, short), keys };
-  },
-};
+const communicationCurve = curves((area, store, theme) => {
+  const shown = store.within(area.scope).filter((all) => all.ranks);
+  const mean = (name, sum, color, dash) => ({ name, color, dash, points: shown.map((all) =>
+    [all.iteration, sum(all) === null ? null : sum(all) / all.ranks]) });
+  const series = [{ name: "longest rank, waiting included", color: theme.accent,
+    points: shown.map((all) => [all.iteration, all.waited]) },
+  mean("mean without waiting", (all) => all.phases[store.communication], theme.line, DASHES[1]),
+  mean("waiting", (all) => all.waiting, theme.mark, DASHES[2])];
+  return { series, top: reach(shown.map((all) => all.waited), 1e-3), format: milliseconds };
+});
 
-const communicationCurve = {
-  ...DRAWN_ALWAYS,
-  draw(area, store, theme) {
-    const shown = store.within(area.scope).filter((all) => all.ranks);
-    const mean = (name, sum, color, dash) => ({ name, color, dash, points: shown.map((all) =>
-      [all.iteration, sum(all) === null ? null : sum(all) / all.ranks]) });
-    const series = [
-      { name: "longest rank, waiting included", color: theme.accent, points: shown.map((all) =>
-        [all.iteration, all.waited]) },
-      mean("mean without waiting", (all) => all.phases[store.communication],
-        theme.line, DASHES[1]),
-      mean("waiting", (all) => all.waiting, theme.mark, DASHES[2]),
-    ];
-    const top = reach(shown.map((all) => all.waited), 1e-3);
-    const drawn = drawCurves(area, series, { top, format: milliseconds });
-    return { ...drawn, text: spoken(drawn, milliseconds), keys: keysOf(drawn.known) };
-  },
-};
+const memoryCurve = curves((area, store, theme) => {
+  const shown = store.within(area.scope).filter((all) => all.memory);
+  const of = (key) => shown.map((all) => [all.iteration, all[key]]);
+  const series = [{ name: "end of the step", color: theme.line, points: of("memory") },
+    { name: "peak within it", color: theme.accent, dash: DASHES[1], points: of("peak") }];
+  const top = Math.max(1e6, ...shown.map((all) => Math.max(all.memory, all.peak ?? 0))) * 1.1;
+  return { series, top, format: memory };
+});
 
-const memoryCurve = {
-  ...DRAWN_ALWAYS,
-  draw(area, store, theme) {
-    const shown = store.within(area.scope).filter((all) => all.memory);
-    const series = [
-      { name: "end of the step", color: theme.line, points: shown.map((all) =>
-        [all.iteration, all.memory]) },
-      { name: "peak within it", color: theme.accent, dash: DASHES[1], points: shown.map((all) =>
-        [all.iteration, all.peak]) },
-    ];
-    const top = Math.max(1e6, ...shown.map((all) => Math.max(all.memory, all.peak ?? 0))) * 1.1;
-    const drawn = drawCurves(area, series, { top, format: memory });
-    return { ...drawn, text: spoken(drawn, memory), keys: keysOf(drawn.known) };
-  },
-};
-
-const utilisationCurve = {
-  ...DRAWN_ALWAYS,
-  draw(area, store, theme) {
-    const points = store.within(area.scope).map((all) => [all.iteration, all.utilisation]);
-    const top = reach(points.map((point) => point[1]), 1e-3);
-    const series = [{ name: "of the peak FLOP/s", color: theme.line, points }];
-    const drawn = drawCurves(area, series, { top, format: percent });
-    return { ...drawn, text: spoken(drawn, percent), keys: [] };
-  },
-};
+const utilisationCurve = curves((area, store, theme) => {
+  const points = store.within(area.scope).map((all) => [all.iteration, all.utilisation]);
+  const top = reach(points.map((point) => point[1]), 1e-3);
+  return { series: [{ name: "of the peak FLOP/s", color: theme.line, points }], top,
+    format: percent, keys: [] };
+});
 
 export const CURVES = { loss: lossCurve, accuracy: accuracyCurve, speed: speedCurve,
   communication: communicationCurve, memory: memoryCurve, utilisation: utilisationCurve };
-
