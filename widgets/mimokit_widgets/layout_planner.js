@@ -1,6 +1,6 @@
 // The browser's half of LayoutPlanner: draws what Python says and reports what the user does.
 
-import { button, choices, element, setAttribute, setText, vector } from "mimokit/dom.js";
+import { button, choices, element, setAttribute, setText, tickBox, vector } from "mimokit/dom.js";
 import { Advice } from "./views/planner_advice.js";
 import { renderedAs } from "./views/one_view.js";
 import { Outbox } from "./views/outbox.js";
@@ -66,23 +66,19 @@ class Planner {
       path: ["world_size"], hint: "ranks of the world; empty: the number that the modules need" });
     this.perNode = new Field(this, { label: "ranks per node", name: "Ranks per node",
       path: ["ranks_per_node"] });
-    this.gaps = element("input", { type: "checkbox", change: () => this.send({ type: "flag",
-      path: ["model", "allow_rank_gaps"], on: this.gaps.checked }) });
-    this.gapsLabel = element("label", { class: "check" }, this.gaps, "allow ranks without a module");
+    this.gaps = tickBox("allow ranks without a module", (on) =>
+      this.send({ type: "flag", path: ["model", "allow_rank_gaps"], on }), { class: "check" });
     this.inLine = button("Lay end to end", () => this.send({ type: "end_to_end" }),
       { title: "Let the modules' ranks follow each other in this order" });
     this.worldErrors = new FieldErrors(this);
     return element("section", { "aria-label": "World" }, this.mode.node,
       element("div", { class: "fields" }, this.worldSize.node, this.perNode.node,
-        this.gapsLabel), this.worldErrors.node);
+        this.gaps.parentNode), this.worldErrors.node);
   }
 
-  /** A box to tick that is no field of the layout; returns its input, which is in its label. */
-  box(type, text, hint) {
-    const input = element("input", { type: "checkbox",
-      change: () => this.send({ type, on: input.checked }) });
-    element("label", { class: "check", title: hint }, input, text);
-    return input;
+  /** A box to tick that is no field of the layout. */
+  box(type, text, title) {
+    return tickBox(text, (on) => this.send({ type, on }), { class: "check", title });
   }
 
   modules() {
@@ -188,7 +184,7 @@ class Planner {
     this.worldSize.set(fields.world_size, fields.world ? `auto ${fields.world}` : "auto");
     this.perNode.set(fields.ranks_per_node);
     this.gaps.checked = fields.gaps;
-    this.gapsLabel.hidden = !heterogeneous;
+    this.gaps.parentNode.hidden = !heterogeneous;
     this.inLine.hidden = !heterogeneous;
     if (!this.outbox.awaits("hold", state.serial)) this.holding.checked = fields.holding;
     if (!this.outbox.awaits("for_all", state.serial)) this.forAll.checked = fields.for_all;

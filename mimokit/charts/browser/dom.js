@@ -38,6 +38,30 @@ export function button(text, click, attributes = {}) {
   return element("button", { type: "button", click, ...attributes }, text);
 }
 
+/** A box to tick, which stands in a label with its words. */
+export function tickBox(text, change, attributes = {}) {
+  const box = element("input", { type: "checkbox", change: () => change(box.checked) });
+  element("label", attributes, box, text);
+  return box;
+}
+
+/** A list of which one is chosen: texts, or pairs of a value and its text. */
+export function chooser(label, options, choose, attributes = {}) {
+  const made = element("select", { "aria-label": label, change: () => choose(made.value),
+    ...attributes });
+  offer(made, options);
+  return made;
+}
+
+/** Offer other options in a list; one that is already offered is left alone. */
+export function offer(select, options) {
+  const pairs = options.map((each) => (Array.isArray(each) ? each : [each, each]));
+  const key = JSON.stringify(pairs);
+  if (select.dataset.offered === key) return;
+  select.dataset.offered = key;
+  select.replaceChildren(...pairs.map(([value, text]) => element("option", { value }, text)));
+}
+
 /** A dot of a colour, in legends and tables. */
 export function dotOf(color) {
   return element("i", { class: "dot", style: `background:${color}` });

@@ -1,6 +1,6 @@
 // What stands above the charts of runs: what is compared with what, and the columns of the table.
 
-import { element } from "mimokit/dom.js";
+import { chooser, element } from "mimokit/dom.js";
 import { smoothingSlider } from "mimokit/smoothing.js";
 import { duration, written } from "mimokit/words.js";
 
@@ -9,15 +9,11 @@ export class RunTools {
   constructor(view) {
     const { store, table } = view;
     this.several = store.runs.length > 1;
-    const choice = (label, options, name) => {
-      const made = element("select", { "aria-label": label,
-        change: () => view.remember(name, made.value) },
-      ...options.map(([value, text]) => element("option", { value }, text)));
-      return made;
-    };
     const compared = store.metrics.filter((metric) => metric.compared);
-    this.metric = choice("Compare by", compared.map(({ name, title }) => [name, title]), "metric");
-    this.base = choice("Baseline", store.runs.map(({ name }) => [name, name]), "baseline");
+    this.metric = chooser("Compare by", compared.map(({ name, title }) => [name, title]),
+      (name) => view.remember("metric", name));
+    this.base = chooser("Baseline", store.runs.map(({ name }) => name),
+      (name) => view.remember("baseline", name));
     const labelled = (text, node) => element("label", {}, `${text} `, node);
     this.node = element("span", { class: "tools" }, table.filter, table.count,
       labelled("compare by", this.metric), labelled("with", this.base),

@@ -1,16 +1,19 @@
 // A field of the planner: a text that Python reads as a number.
 
-import { element, setAttribute } from "mimokit/dom.js";
+import { chooser, element, setAttribute } from "mimokit/dom.js";
 
 export class Field {
   /** options: {label, name, path, placeholder, wide, text, hint, options: of which one is taken} */
   constructor(planner, options) {
     this.planner = planner;
     this.path = options.path;
-    this.input = options.options?.length ? this.chooser(options) : element("input", {
+    const path = options.path.join(".");
+    this.input = options.options?.length ? chooser(options.name,
+      [["", options.placeholder || "none"], ...options.options],
+      (text) => planner.edit(this.path, text), { "data-path": path }) : element("input", {
       type: "text", inputmode: options.text ? null : "numeric", autocomplete: "off",
       spellcheck: "false", "aria-label": options.name, placeholder: options.placeholder ?? "",
-      "data-path": options.path.join("."), class: options.wide ? "wide" : null,
+      "data-path": path, class: options.wide ? "wide" : null,
       input: () => planner.edit(this.path, this.input.value),
       change: () => planner.send({ type: "settle" }),
       keydown: (event) => this.key(event, options.text),
@@ -20,13 +23,6 @@ export class Field {
         element("span", {}, options.label), this.input)
       : this.input;
     planner.fields.add(this);
-  }
-
-  chooser(options) {
-    return element("select", { "aria-label": options.name, "data-path": options.path.join("."),
-      change: () => this.planner.edit(this.path, this.input.value) },
-    element("option", { value: "" }, options.placeholder || "none"),
-    ...options.options.map((value) => element("option", { value }, value)));
   }
 
   /** Python knows the next number that goes with the rest; with Shift it doubles or halves. */

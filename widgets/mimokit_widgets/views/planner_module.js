@@ -1,6 +1,6 @@
 // One module of the planner: its sizes in a row, its network and its links below.
 
-import { button, element, setAttribute, setText } from "mimokit/dom.js";
+import { button, chooser, element, offer, setAttribute, setText, tickBox } from "mimokit/dom.js";
 import { FieldErrors } from "./planner_field_errors.js";
 import { Field } from "./planner_field.js";
 
@@ -53,12 +53,10 @@ export class ModuleRow {
     this.network = this.inputs.network.map((input) => [input, field({ ...input,
       name: `${input.label} of ${name}`, placeholder: input.empty,
       path: ["model", "module_architectures", name, input.key] })]);
-    this.published = element("select", { "aria-label": `Published network for ${name}`,
-      change: () => {
-        if (!this.published.value) return;
-        this.planner.send({ type: "network", name, published: this.published.value });
-        this.published.value = "";
-      } });
+    this.published = chooser(`Published network for ${name}`, [], (published) => {
+      if (published) this.planner.send({ type: "network", name, published });
+      this.published.value = "";
+    });
     this.token = field({ label: "token id", name: `token id of ${name}`,
       path: ["model", "special_token_ids", name],
       hint: "placeholder token id that the module's output replaces" });
@@ -70,20 +68,18 @@ export class ModuleRow {
     return element("div", { class: "network" },
       ...this.execution.map((each) => each.node),
       element("div", { class: "feeds" },
-        ...[...this.executionFlags.values()].map(({ node }) => node)),
+        ...[...this.executionFlags.values()].map((box) => box.parentNode)),
       element("label", { class: "field wide" }, element("span", {}, "like"), this.published),
       ...this.network.map(([, each]) => each.node), this.token.node, this.length.node,
-      element("div", { class: "feeds" }, ...[...this.flags.values()].map(({ node }) => node)),
+      element("div", { class: "feeds" },
+        ...[...this.flags.values()].map((box) => box.parentNode)),
       this.feeds);
   }
 
   /** Boxes to tick, by the key of what they set. */
   boxes(inputs, pathOf) {
-    return new Map(inputs.map(({ key, label, hint }) => {
-      const box = element("input", { type: "checkbox", change: () => this.planner.send({
-        type: "flag", path: pathOf(key), on: box.checked }) });
-      return [key, { box, node: element("label", { title: hint }, box, label) }];
-    }));
+    return new Map(inputs.map(({ key, label, hint }) => [key, tickBox(label, (on) =>
+      this.planner.send({ type: "flag", path: pathOf(key), on }), { title: hint })]));
   }
 
   toggle(open = this.below.hidden) {
@@ -109,17 +105,17 @@ export class ModuleRow {
       }
     }
     for (const field of this.execution) field.set(module.sizes[field.path[3]]);
-    for (const [key, { box }] of this.executionFlags) box.checked = module.execution_flags[key];
+    for (const [key, box] of this.executionFlags) box.checked = module.execution_flags[key];
     for (const [{ key, empty }, field] of this.network) {
       field.set(module.network[key]);
       field.node.hidden = module.language && this.inputs.encoders.includes(key)
         && ["", empty].includes(module.network[key]);
     }
-    for (const [key, { box, node }] of this.flags) {
+    for (const [key, box] of this.flags) {
       box.checked = module.flags[key];
       const apt = key === "tied_embeddings" ? module.language
         : !module.language || !this.inputs.encoders.includes(key);
-      node.hidden = !apt && !box.checked;
+      box.parentNode.hidden = !apt && !box.checked;
     }
     this.token.set(module.token);
     this.length.set(module.length, this.planner.state.fields.data.image_seq_length);
@@ -128,16 +124,9 @@ export class ModuleRow {
     const roles = [module.where, module.beyond, module.language && "language module",
       module.flags.frozen && "frozen"];
     setText(this.where, roles.filter(Boolean).join(" · "));
-    this.updatePublished(module);
+    const networks = this.planner.state.published[module.kind];
+    offer(this.published, [["", "a published model …"], ...networks]);
     this.updateFeeds(module, others);
-  }
-
-  updatePublished(module) {
-    const names = this.planner.state.published[module.kind];
-    if (this.kind === module.kind) return;
-    this.kind = module.kind;
-    this.published.replaceChildren(element("option", { value: "" }, "a published model …"),
-      ...names.map((name) => element("option", { value: name }, name)));
   }
 
   updateFeeds(module, others) {
@@ -146,10 +135,10 @@ export class ModuleRow {
     this.feedsKey = key;
     this.feeds.replaceChildren(element("span", { class: "muted" }, "feeds"),
       ...others.map((target) => {
-        const box = element("input", { type: "checkbox", change: () => this.planner.send({
-          type: "feeds", name: this.name, target, on: box.checked }) });
+        const box = tickBox(target, (on) =>
+          this.planner.send({ type: "feeds", name: this.name, target, on }));
         box.checked = module.feeds.includes(target);
-        return element("label", {}, box, target);
+        return box.parentNode;
       }));
   }
 

@@ -1,6 +1,6 @@
 // The planner's head: what is open, undo, files, code.
 
-import { button, element, setAttribute, setText } from "mimokit/dom.js";
+import { button, chooser, element, offer, setAttribute, setText } from "mimokit/dom.js";
 import { Field } from "./planner_field.js";
 
 /** Messages that change neither the layout nor the picture. */
@@ -18,10 +18,10 @@ export class Toolbar {
         if (this.file.files.length) planner.read(this.file.files[0]);
         this.file.value = "";
       } });
-    this.presets = element("select", { "aria-label": "Open a preset", change: () => {
-      if (this.presets.value) planner.send({ type: "preset", name: this.presets.value });
+    this.presets = chooser("Open a preset", [], (name) => {
+      if (name) planner.send({ type: "preset", name });
       this.presets.value = "";
-    } });
+    });
     this.path = element("input", { type: "text", "aria-label": "File to save to",
       spellcheck: "false", keydown: (event) => event.key === "Enter" && this.save() });
     this.saving = element("div", { class: "popover" },
@@ -72,8 +72,6 @@ export class Toolbar {
     this.redo.disabled = !state.can_redo;
     setText(this.compare, state.pinned ? "End comparison" : "Compare");
     setAttribute(this.compare, "aria-pressed", String(state.pinned > 0));
-    if (this.presets.children.length) return;
-    this.presets.append(element("option", { value: "" }, "Presets …"),
-      ...state.presets.map((name) => element("option", { value: name }, name)));
+    offer(this.presets, [["", "Presets …"], ...state.presets]);
   }
 }

@@ -1,7 +1,6 @@
 // What a step takes and what fills the fullest ranks, as bars with the formula of each number.
 
-import { dotOf, element, setText, tableParts } from "mimokit/dom.js";
-import { GpuChoice } from "./gpu_choice.js";
+import { chooser, dotOf, element, offer, setText, tableParts } from "mimokit/dom.js";
 import { Field } from "./planner_field.js";
 import { TimelineView } from "mimokit/timeline_view.js";
 
@@ -9,7 +8,7 @@ export class PredictionView {
   /** planner: of which the price is a field. */
   constructor(host, planner) {
     host.classList.add("undimmed"); // the price is asked for here, right or wrong
-    this.gpu = new GpuChoice("GPU to predict for", planner.send);
+    this.gpu = chooser("GPU to predict for", [], (name) => planner.send({ type: "gpu", name }));
     this.price = new Field(planner, { name: "Price per GPU-hour", text: true,
       path: ["prediction", "price_per_gpu_hour"] });
     this.sentence = element("p", { role: "status" });
@@ -23,7 +22,7 @@ export class PredictionView {
     this.results = element("div", { class: "outcome" }, this.sentence, this.step, clock, this.memory, this.work);
     this.root = element("div", { class: "prediction" },
       element("div", { class: "tools asked" },
-        element("label", {}, "predicted for ", this.gpu.node),
+        element("label", {}, "predicted for ", this.gpu),
         element("label", { title: "for the cost of a million tokens; may be left empty" },
           "at $ ", this.price.node, " per GPU-hour")), this.results);
     host.append(this.root);
@@ -31,7 +30,8 @@ export class PredictionView {
 
   /** Show what is supposed. */
   suppose(fields) {
-    this.gpu.update(fields.gpu_names, fields.gpu);
+    offer(this.gpu, fields.gpu_names);
+    this.gpu.value = fields.gpu;
     this.price.set(fields.price, "none");
   }
 
@@ -44,7 +44,6 @@ export class PredictionView {
     this.memory.replaceChildren(...(prediction.memory.length
       ? [element("h4", {}, "Memory of each module's fullest rank, "
         + `of the ${prediction.capacity} that a GPU has`),
-        ...(prediction.shared ? [memoryRow(prediction.shared), legend(prediction.shared.parts)] : []),
         ...prediction.memory.map(memoryRow), table(prediction.memory)] : []));
     this.work.replaceChildren(...((prediction.work ?? []).length
       ? [element("h4", {}, "What each module's busiest rank does in a step"),

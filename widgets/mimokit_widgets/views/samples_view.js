@@ -1,6 +1,6 @@
 // Samples as histograms with tails to drag, steps over them, and which replicas wait in a batch.
 
-import { button, element, freshId, setText, tableParts } from "mimokit/dom.js";
+import { button, chooser, element, freshId, offer, setText, tableParts, tickBox } from "mimokit/dom.js";
 import { TimelineView } from "mimokit/timeline_view.js";
 
 const SLIDER_STEPS = 200;
@@ -9,8 +9,7 @@ export class SamplesView {
   /** send(message) tells Python what the user did. */
   constructor(host, send) {
     this.send = (message) => send({ type: "samples", ...message });
-    this.source = element("select", { id: freshId("source"),
-      change: () => this.send({ source: this.source.value }) });
+    this.source = chooser(null, [], (source) => this.send({ source }), { id: freshId("source") });
     this.dropped = element("div", { class: "tools" });
     this.histograms = element("div", { class: "histograms" });
     this.problem = element("p", { class: "problem", role: "alert" });
@@ -32,11 +31,13 @@ export class SamplesView {
   }
 
   update(picture) {
-    this.source.replaceChildren(...picture.sources.map((name) =>
-      element("option", { value: name, selected: name === picture.source }, name)));
-    this.dropped.replaceChildren(...picture.modalities.map(({ name, on }) =>
-      element("label", {}, element("input", { type: "checkbox", checked: on,
-        change: ({ target }) => this.send({ modality: name, on: target.checked }) }), name)));
+    offer(this.source, picture.sources);
+    this.source.value = picture.source;
+    this.dropped.replaceChildren(...picture.modalities.map(({ name, on: isOn }) => {
+      const box = tickBox(name, (on) => this.send({ modality: name, on }));
+      box.checked = isOn;
+      return box.parentNode;
+    }));
     this.drawColumns(picture.columns);
     setText(this.problem, picture.problem);
     this.problem.hidden = !picture.problem;

@@ -1,14 +1,13 @@
 // The search for layouts: a button, how far it is, how to end it, and what it found.
 
-import { button, element, setAttribute, setText } from "mimokit/dom.js";
+import { button, chooser, element, offer, setAttribute, setText } from "mimokit/dom.js";
 import { FoundView } from "./found_view.js";
-import { GpuChoice } from "./gpu_choice.js";
 
 export class SearchView {
   constructor(host, send) {
     host.classList.add("undimmed"); // a rejected search says so here
     this.send = send;
-    this.gpu = new GpuChoice("GPU to search for", send);
+    this.gpu = chooser("GPU to search for", [], (name) => send({ type: "gpu", name }));
     this.gpus = element("input", { type: "text", inputmode: "numeric", autocomplete: "off",
       "aria-label": "GPUs to search for", class: "count",
       keydown: (event) => event.key === "Enter" && !this.goesOn && this.start() });
@@ -27,7 +26,7 @@ export class SearchView {
       + "modes, sizes and splits of the GPUs between the modules. What is found loads with a click.");
     this.results = element("div", {});
     this.root = element("div", { class: "search" }, element("div", { class: "tools asked" },
-      element("label", {}, "on at most ", this.gpus), element("label", {}, "× ", this.gpu.node),
+      element("label", {}, "on at most ", this.gpus), element("label", {}, "× ", this.gpu),
       this.begin, this.end), this.going, this.sentence, this.hint, this.aged,
     this.results);
     host.append(this.root);
@@ -39,7 +38,8 @@ export class SearchView {
 
   /** Show which GPU is supposed. */
   suppose(fields) {
-    this.gpu.update(fields.gpu_names, fields.gpu);
+    offer(this.gpu, fields.gpu_names);
+    this.gpu.value = fields.gpu;
   }
 
   /** Show what is asked, and which of what was found stands in the planner. */
@@ -61,7 +61,7 @@ export class SearchView {
     this.end.hidden = !this.goesOn;
     this.end.disabled = status === "cancelling";
     if (focused) (this.goesOn ? this.end : this.begin).focus();
-    this.gpu.node.disabled = this.goesOn;
+    this.gpu.disabled = this.goesOn;
     this.gpus.disabled = this.goesOn;
     this.going.hidden = !this.goesOn;
     this.filled.style.width = `${100 * share}%`;
