@@ -202,8 +202,8 @@ def test_every_picture_opens_in_both_themes(notebook: NotebookPage) -> None:
         expect(planner.root.locator(".clock h4")).to_contain_text("1F1B over 4 stages")
         planner.field("GPU to predict for").select_option("h200")
         planner.type("Price per GPU-hour", "2.5")
-        expect(planner.root.locator(".outcome > p")).to_contain_text("GiB: it fits")
-        expect(planner.root.locator(".outcome > p")).to_contain_text("A million tokens cost")
+        expect(planner.root.locator(".outcome > p")).to_contain_text("GiB: fits")
+        expect(planner.root.locator(".outcome > p")).to_contain_text("dollars per million tokens")
         expect(planner.root.locator(".prediction canvas.lanes")).to_have_accessible_name(
             re.compile("^Timeline of 4 lanes")
         )

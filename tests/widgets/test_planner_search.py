@@ -153,8 +153,8 @@ def test_what_was_found_is_what_the_planner_predicts() -> None:
     driver.send("take_found", index=0)
     driver.send("tab", name="prediction")
     sentence = driver.screen["prediction"]["sentence"]
-    assert sentence.startswith(f"{best.seconds:.3g} s a step")
-    assert f"The fullest rank takes {best.peak_memory / 2**30:.1f} of" in sentence
+    assert sentence.startswith(f"step {best.seconds:.3g} s (")
+    assert f"memory {best.peak_memory / 2**30:.1f} of" in sentence
 
 
 def test_what_a_layout_computes_stays_when_it_is_loaded() -> None:

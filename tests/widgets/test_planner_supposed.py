@@ -47,10 +47,8 @@ def test_a_file_says_gpu_and_price(tmp_path: Path) -> None:
         price_per_gpu_hour=4.25,
     )
     sentence = driver.screen["prediction"]["sentence"]
-    assert sentence.startswith(f"{found.seconds:.3g} s a step")
-    assert sentence.endswith(
-        f"A million tokens cost {found.dollars_per_million_tokens:.3g} dollars."
-    )
+    assert sentence.startswith(f"step {found.seconds:.3g} s (")
+    assert sentence.endswith(f"{found.dollars_per_million_tokens:.3g} dollars per million tokens")
     driver.send("load", text=load_preset("llava_7b_colocated").to_yaml(), name="plain.yaml")
     assert shown(driver) == ("h100", "")
     assert "dollars" not in driver.screen["prediction"]["sentence"]
@@ -111,7 +109,7 @@ def test_a_file_of_hardware_is_one_of_the_choices(tmp_path: Path) -> None:
     driver.send("tab", name="prediction")
     fields = driver.screen["fields"]
     assert (fields["gpu"], file in fields["gpu_names"]) == (file, True)
-    assert " a step" in driver.screen["prediction"]["sentence"]
+    assert driver.screen["prediction"]["sentence"].startswith("step ")
     driver.send("gpu", name="h100")
     assert shown(driver)[0] == "h100"
     driver.send("undo")
@@ -151,7 +149,8 @@ def test_a_result_from_another_cell_brings_its_gpu_along() -> None:
     planner.load_layout(result.best.layout, result)
     assert planner.config.prediction == PredictionConfig(gpu="b300", price_per_gpu_hour=7.5)
     planner.show("prediction")
-    assert planner._state["prediction"]["sentence"].startswith(f"{result.best.seconds:.3g} s")
+    sentence = planner._state["prediction"]["sentence"]
+    assert sentence.startswith(f"step {result.best.seconds:.3g} s (")
 
 
 def test_setting_a_config_from_code_sets_what_is_supposed() -> None:
@@ -205,8 +204,7 @@ def test_modules_that_share_a_gpu_fill_one_bar() -> None:
     driver = Driver()
     driver.send("tab", name="prediction")
     picture = driver.screen["prediction"]
-    shares = [part["share"] for part in picture["shared"]["parts"]]
-    assert picture["shared"]["share"] == pytest.approx(sum(shares))
+    shares = [share for _, share in driver.screen["verdict"]["bar"]]
     assert shares == pytest.approx([module["share"] for module in picture["memory"]])
     parts = [*picture["step"], *(part for module in picture["memory"] for part in module["parts"])]
     recede = {part["name"] for part in parts if part["color"] == "var(--rest)"}
@@ -215,7 +213,7 @@ def test_modules_that_share_a_gpu_fill_one_bar() -> None:
     assert not any("e+" in formula for formula in formulas)
     apart = Driver("preset:llava_7b_heterogeneous")
     apart.send("tab", name="prediction")
-    assert apart.screen["prediction"]["shared"] is None
+    assert len(apart.screen["verdict"]["bar"]) == 1
     bubble = {part["name"]: part["color"] for part in apart.screen["prediction"]["step"]}
     assert bubble["pipeline bubble"] == "var(--rest)"
 

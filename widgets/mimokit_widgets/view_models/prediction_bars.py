@@ -9,7 +9,7 @@ from mimokit.charts._palette import MEMORY_COLORS, STEP_COLORS, module_colors
 from mimokit.charts.timeline.spans import of_prediction, timeline_view
 from mimokit.config import ConfigError, ExperimentConfig, PredictionConfig
 from mimokit.planning.types import LayoutPlan
-from mimokit.units import GIB, bytes_text, gib_text, seconds_text
+from mimokit.units import bytes_text, gib_text, seconds_text
 from mimokit_widgets.planner.verdicts import asked_of, predicted
 
 if TYPE_CHECKING:
@@ -43,23 +43,14 @@ def prediction_bars(
         timeline = predict_timeline(*asked, software=supposed.software)
     except ConfigError as error:
         return {**picture, "sentence": str(error), "fits": True}
+    told = str(prediction).splitlines()[2:]  # below its layout and its conditions
     return {
         **picture,
         "fits": prediction.fits,
         "capacity": f"{gib_text(prediction.capacity)}",
         "timeline": step_timeline(timeline, tuple(plan.modules)),
-        "sentence": (
-            f"{prediction.seconds:.3g} s a step, in four cases of five within {prediction.low:.3g} "
-            f"and {prediction.high:.3g} s; {prediction.tokens_per_second:,.0f} tokens/s, "
-            f"{prediction.tflops_per_gpu:.0f} TFLOP/s per GPU, {prediction.utilisation:.0%} of its "
-            f"peak. The fullest rank takes {prediction.peak_memory / GIB:.1f} of "
-            f"{gib_text(prediction.capacity)}: "
-            f"{'it fits' if prediction.fits else 'it does not fit'}."
-            f"{_cost(prediction)}"
-        ),
-        "supposed": " ".join(prediction.supposed),
+        "sentence": "; ".join(line for line in told if line not in prediction.supposed),
         "step": _step(prediction),
-        "shared": _shared(plan, prediction),
         "memory": [
             _memory(plan, name, lines, prediction.capacity)
             for name, lines in prediction.lines.items()
@@ -95,28 +86,6 @@ def _work_row(row: WorkRow) -> dict[str, str]:
         "seconds": exact_text(row.seconds),
         "assumed": row.assumed,
     }
-
-
-def _shared(plan: LayoutPlan, prediction: Prediction) -> dict[str, Any] | None:
-    held = prediction.verdict.memory
-    if len(held) < 2:
-        return None
-    colors, capacity = module_colors(plan.modules), prediction.capacity
-    total = sum(held.values())
-    return {
-        "module": "together",
-        "total": gib_text(total, 2),
-        "share": total / capacity,
-        "parts": [
-            _part(name, taken / capacity, gib_text(taken, 2), colors[name])
-            for name, taken in held.items()
-        ],
-    }
-
-
-def _cost(prediction: Prediction) -> str:
-    dollars = prediction.dollars_per_million_tokens
-    return "" if dollars is None else f" A million tokens cost {dollars:.3g} dollars."
 
 
 def _step(prediction: Prediction) -> list[dict[str, Any]]:
