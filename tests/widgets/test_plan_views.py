@@ -1,5 +1,7 @@
 """Rank map, batch split and traffic map as widgets of their own."""
 
+import re
+
 import numpy as np
 import pytest
 from anywidget import AnyWidget
@@ -84,7 +86,10 @@ def test_a_rank_is_told_its_groups_samples_and_peers(plan: LayoutPlan) -> None:
         assert details["node"] == rank // 8
         for module in details["modules"]:
             ranks = plan.modules[module["name"]]
-            assert module["coordinates"] == ranks.coordinates(rank)
+            place = dict(re.findall(r"([a-z]+)(\d+)", module["place"]))
+            sizes = dict(zip(ranks.dimensions, ranks.shape, strict=True))
+            coordinates = ranks.coordinates(rank).items()
+            assert place == {name: str(at) for name, at in coordinates if sizes[name] > 1}
             for group in module["groups"]:
                 members = [
                     first + place * step
@@ -102,8 +107,10 @@ def test_a_rank_is_told_its_groups_samples_and_peers(plan: LayoutPlan) -> None:
 def test_peers_are_those_of_the_bridges(plan: LayoutPlan) -> None:
     (bridge,) = plan.disjoint_bridges
     for transfer in bridge.forward.transfers:
-        sender = rank_details(plan, transfer.source_rank, 8)["words"]
-        receiver = rank_details(plan, transfer.destination_rank, 8)["words"]
+        sender, receiver = (
+            " ".join(rank_details(plan, rank, 8)["peers"])
+            for rank in (transfer.source_rank, transfer.destination_rank)
+        )
         assert f"to rank {transfer.destination_rank}." in sender
         assert f"from rank {transfer.source_rank}." in receiver
 

@@ -220,7 +220,6 @@ def _fields(session: Session) -> dict[str, Any]:
         "name": _text(paths.value_at(content, ("name",))),
         "file": session.file,
         "mode": _text(paths.value_at(content, ("model", "deployment_mode"))),
-        "language": _text(paths.value_at(content, ("model", "llm_module_name"))),
         "gaps": paths.value_at(content, ("model", "allow_rank_gaps")) is True,
         "world_size": _text(draft.world_size),
         "world": "" if plan is None else f"{plan.world_size:,}",

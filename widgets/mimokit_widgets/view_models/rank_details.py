@@ -34,18 +34,8 @@ def rank_details(
         for name, ranks in plan.modules.items()
         if rank in ranks.ranks
     ]
-    peers = list(_peers(plan, rank))
-    words = [f"Rank {rank} on node {rank // ranks_per_node}."]
-    words += [f"{module['name']}: {module['place']}; {module['work']}" for module in modules]
-    words += [f"{name} group: {text}." for m in modules for name, text in _group_words(m)]
-    words += peers or ["It exchanges nothing with another module's ranks."]
-    return {
-        "rank": rank,
-        "node": rank // ranks_per_node,
-        "modules": modules,
-        "peers": peers,
-        "words": " ".join(words) if modules else f"Rank {rank} holds no module.",
-    }
+    node, peers = rank // ranks_per_node, list(_peers(plan, rank))
+    return {"rank": rank, "node": node, "modules": modules, "peers": peers}
 
 
 def details_of_ranks(
@@ -62,11 +52,6 @@ def named_samples(span: tuple[int, int]) -> str:
     return f"sample{'s' if span[1] - span[0] > 1 else ''} {samples_text(span)}"
 
 
-def _group_words(module: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    for group in module["groups"]:
-        yield f"{module['name']} {group['label']}", group["text"]
-
-
 def _module(
     plan: LayoutPlan, ranks: ModuleRanks, rank: int, config: ExperimentConfig | None
 ) -> dict[str, Any]:
@@ -80,7 +65,6 @@ def _module(
     return {
         "name": ranks.module,
         "place": place_text(ranks, rank),
-        "coordinates": dict(ranks.coordinates(rank)),
         "work": f"{work}.",
         "shard": shard,
         "groups": list(_groups(ranks, rank)),
