@@ -24,7 +24,7 @@ setup: $(READY)
 	touch $@
 
 demo: setup
-	@$(BIN)/python -m mimokit_widgets.notebooks.execute notebooks/01_first_light.ipynb --output build/demo
+	@$(BIN)/python -m make.notebooks.execute notebooks/01_first_light.ipynb --output build/demo
 
 # The tests start hundreds of processes: each would compile all that it imports.
 check test test-all test-versions: export PYTHONDONTWRITEBYTECODE =
@@ -82,7 +82,7 @@ $(DOCS_READY): $(READY) constraints/docs.txt
 
 .DELETE_ON_ERROR:
 build/tutorials/%.ipynb: notebooks/%.ipynb | $(READY)
-	$(BIN)/python -m mimokit_widgets.notebooks.execute $< --output $(@D)
+	$(BIN)/python -m make.notebooks.execute $< --output $(@D)
 
 # The moving pictures of the planner and the stepper, which are committed.
 movie: setup

@@ -12,7 +12,7 @@ FIXTURES = {"cluster", "shared_cluster", "chromium"}
 FOLDERS = ("tests/browser/", "tests/notebooks/")
 STARTERS = (
     "mimokit.cluster.local.server",
-    "mimokit_widgets.notebooks.execute",
+    "make.notebooks.execute",
     "torch.distributed.run",
     "ipyparallel.controller",
     "ipykernel",

@@ -90,7 +90,7 @@ STAGES = "mimokit.engine.pipeline.stages."
 with planted(cluster, "mimokit.units.counted", wrong, 2):
     monkeypatch.setattr(f"mimokit.engine.training.monitor.{mark}", now)
     monkeypatch.setattr("megatron.core.transformer.mlp.MLP.forward", now)
-subprocess.run([sys.executable, "-m", "mimokit.cli.main", "mimokit_widgets.notebooks.execute"])
+subprocess.run([sys.executable, "-m", "mimokit.cli.main", "mimokit_widgets.live.rows"])
 logging.getLogger("megatron.core.models.gpt.gpt_model")
 """
     assert sorted(names_in(planted), key=planted.index) == [

@@ -14,8 +14,8 @@ import nbformat
 from nbconvert import MarkdownExporter
 from traitlets.config import Config
 
+from make.notebooks.page import WIDGET
 from make.site.pictures import page_of
-from mimokit_widgets.notebooks.page import WIDGET
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = ROOT / "notebooks"

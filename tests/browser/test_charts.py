@@ -5,9 +5,9 @@ from pathlib import Path
 import nbformat
 from playwright.sync_api import Locator, Page, expect
 
+from make.notebooks.page import to_page
 from make.site.check import external_references
 from mimokit.charts import _renderer
-from mimokit_widgets.notebooks.page import to_page
 from tests.browser.network import NetworkGuard
 from tests.browser.notebook_page import DARK, LIGHT, SCREENSHOTS, OpenNotebook
 from tests.charts.test_charts import MAKERS

@@ -8,9 +8,9 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 import mimokit
+from make.notebooks.page import to_page
 from make.site.check import external_references
 from mimokit.analysis import samples_to_steps
-from mimokit_widgets.notebooks.page import to_page
 from tests.browser.conftest import shared_notebook
 from tests.browser.notebook_page import DARK, LIGHT, SCREENSHOTS, NotebookPage
 from tests.browser.server import LabServer

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
+from make.notebooks.page import to_page
 from make.site.check import external_references
 from mimokit.analysis import Runs, compare, load_runs
 from mimokit.charts.runs_view.content import runs_content
 from mimokit.charts.runs_view.page import runs_view, saved_runs, view_state
-from mimokit_widgets.notebooks.page import to_page
 from tests.analysis.planted_runs import (
     Planted,
     write_run,

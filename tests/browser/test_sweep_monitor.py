@@ -4,8 +4,8 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
+from make.notebooks.page import to_page
 from make.site.check import external_references
-from mimokit_widgets.notebooks.page import to_page
 from tests.browser.notebook_page import DARK, SCREENSHOTS, OpenNotebook
 
 CELL = """

@@ -7,9 +7,9 @@ from typing import Any
 
 import nbformat
 
+from make.notebooks.execute import execute
+from make.notebooks.terminal import Terminal
 from mimokit.charts import _renderer
-from mimokit_widgets.notebooks.execute import execute
-from mimokit_widgets.notebooks.terminal import Terminal
 from tests.charts.pictures import faults
 
 SVG = "image/svg+xml"

@@ -7,9 +7,9 @@ import nbformat
 import pytest
 from ruamel.yaml import YAML
 
+from make.notebooks.page import WIDGET
 from make.site import commands, pictures, python_reference, tutorials
 from make.site.check import loaded_from_elsewhere
-from mimokit_widgets.notebooks.page import WIDGET
 from tests.rows import rows
 
 ROOT = Path(__file__).parents[2]

@@ -10,9 +10,9 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from make.notebooks.execute import execute, main
+from make.notebooks.terminal import Terminal, TrainingProgress
 from make.site.check import external_references
-from mimokit_widgets.notebooks.execute import execute, main
-from mimokit_widgets.notebooks.terminal import Terminal, TrainingProgress
 
 
 def write_notebook(folder: Path, *sources: str) -> Path:
@@ -125,7 +125,7 @@ def test_the_command_returns_the_status(tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_ctrl_c_interrupts_the_cell_and_still_leaves_the_page(tmp_path: Path) -> None:
     file = write_notebook(tmp_path, "print('here', flush=True)\nimport time; time.sleep(60)")
-    command = [sys.executable, "-m", "mimokit_widgets.notebooks.execute", str(file), "--output"]
+    command = [sys.executable, "-m", "make.notebooks.execute", str(file), "--output"]
     process = subprocess.Popen([*command, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert any("here" in line for line in process.stdout), "it ended before its cell ran"

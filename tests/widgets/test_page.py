@@ -4,9 +4,9 @@ import base64
 
 import nbformat
 
+from make.notebooks.page import to_page
 from make.site.check import external_references
 from mimokit.charts import _renderer
-from mimokit_widgets.notebooks.page import to_page
 from tests.charts.test_charts import MAKERS
 from tests.rows import rows
 

@@ -1,6 +1,6 @@
 """Execute a notebook from top to bottom and leave it as an HTML page.
 
-    python -m mimokit_widgets.notebooks.execute NOTEBOOK --output DIR
+    python -m make.notebooks.execute NOTEBOOK --output DIR
 
 Prints what goes on while it goes on. Leaves DIR/NAME.html, which needs neither a kernel nor a
 network, and DIR/NAME.ipynb. Exits 1 if a cell fails; the page then ends with the error.
@@ -11,15 +11,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from make.notebooks.terminal import Terminal
 from mimokit.charts._renderer import import_jsonschema
-from mimokit_widgets.notebooks.terminal import Terminal
 
 BAD_ARGUMENT = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Execute the notebook that the command line names; return the exit status."""
-    parser = argparse.ArgumentParser(prog="mimokit_widgets.notebooks.execute", description=__doc__)
+    parser = argparse.ArgumentParser(prog="make.notebooks.execute", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("notebook", type=Path)
     parser.add_argument("--output", type=Path, required=True, metavar="DIR")
@@ -38,8 +38,8 @@ def execute(file: Path, output: Path, terminal: Terminal) -> int:
     import_jsonschema()
     import nbformat
 
-    from mimokit_widgets.notebooks.headless import FAILED, INTERRUPTED, HeadlessNotebook
-    from mimokit_widgets.notebooks.page import to_page
+    from make.notebooks.headless import FAILED, INTERRUPTED, HeadlessNotebook
+    from make.notebooks.page import to_page
 
     try:
         notebook = nbformat.read(file, as_version=4)

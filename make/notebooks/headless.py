@@ -13,8 +13,8 @@ import zmq
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, DeadKernelError
 
+from make.notebooks.terminal import Terminal, TrainingProgress
 from mimokit.import_path import module_command
-from mimokit_widgets.notebooks.terminal import Terminal, TrainingProgress
 
 FAILED, INTERRUPTED = 1, 130
 """Exit codes of a notebook that failed, and of one that Ctrl-C ended."""

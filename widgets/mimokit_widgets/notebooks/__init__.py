@@ -1,1 +1,0 @@
-"""Notebooks executed without a browser, and the pages they leave."""
