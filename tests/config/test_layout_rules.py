@@ -7,13 +7,13 @@ from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 
 from mimokit.config.rules.facts import ModuleFacts, PairFacts
 from mimokit.config.rules.module_rules import RULES, SizeRule
 from mimokit.config.rules.pair_rules import PAIR_RULES, PairRule
 from mimokit.config.sizes import ParallelSizes
+from tests.rows import rows
 
 MODULES, SIZES_OF_EACH = 100, 1_000
 MODES = ("homogeneous", "colocated", "heterogeneous")
@@ -169,7 +169,7 @@ def some_sizes(rng: np.random.Generator, count: int) -> ParallelSizes:
     )
 
 
-def rows(sizes: ParallelSizes) -> list[ParallelSizes]:
+def one_by_one(sizes: ParallelSizes) -> list[ParallelSizes]:
     columns = {one.name: getattr(sizes, one.name) for one in fields(sizes)}
     count = len(sizes.tensor)
     lists = {n: np.broadcast_to(column, count).tolist() for n, column in columns.items()}
@@ -197,7 +197,7 @@ def drawn(count: int) -> Iterator[Drawn]:
         batch = int(rng.choice([0, 24, 60]))
         between = PairFacts(MODES[number % 3], "m", "language", bool(number % 2), batch)
         sizes, other = some_sizes(rng, count), some_sizes(rng, count)
-        yield Drawn(facts, between, sizes, other, rows(sizes), rows(other))
+        yield Drawn(facts, between, sizes, other, one_by_one(sizes), one_by_one(other))
 
 
 @functools.cache
@@ -229,13 +229,13 @@ def test_the_table_is_what_brute_force_finds() -> None:
     assert wrong_rules(drawn(SIZES_OF_EACH), RULES, PAIR_RULES) == set()
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+@rows("rule", *RULES)
 def test_a_planted_fault_in_a_rule_is_found(rule: SizeRule) -> None:
     for holds in (lambda sizes, facts: True, lambda sizes, facts: rule.holds(sizes, facts) == 0):
         assert wrong_rules(few(), [replace(rule, holds=holds)], ()) == {rule.name}
 
 
-@pytest.mark.parametrize("rule", PAIR_RULES, ids=lambda rule: rule.name)
+@rows("rule", *PAIR_RULES)
 def test_a_planted_fault_in_a_rule_of_two_modules_is_found(rule: PairRule) -> None:
     for holds in (
         lambda sizes, other, facts: True,
@@ -255,7 +255,7 @@ NEIGHBOURS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "holds"), NEIGHBOURS, ids=lambda one: str(one)[:20])
+@rows("name, holds", *NEIGHBOURS)
 def test_a_rule_that_is_almost_right_is_found(name: str, holds: Any) -> None:
     rule = next(one for one in RULES if one.name == name)
     assert wrong_rules(few(), [replace(rule, holds=holds)], ()) == {name}
@@ -267,7 +267,7 @@ def test_one_layout_reads_the_row_that_a_million_read() -> None:
         facts, sizes = some_facts(rng), some_sizes(rng, 20)
         for rule in RULES:
             together = np.broadcast_to(rule.holds(sizes, facts), 20).tolist()
-            assert together == [bool(rule.holds(one, facts)) for one in rows(sizes)]
+            assert together == [bool(rule.holds(one, facts)) for one in one_by_one(sizes)]
 
 
 def test_sentences_say_module_field_and_value_and_fixes_fix() -> None:
@@ -275,7 +275,7 @@ def test_sentences_say_module_field_and_value_and_fixes_fix() -> None:
     seen = set()
     for _ in range(60):
         facts, sizes = some_facts(rng), some_sizes(rng, 20)
-        for one, rule in itertools.product(rows(sizes), RULES):
+        for one, rule in itertools.product(one_by_one(sizes), RULES):
             if rule.holds(one, facts):
                 continue
             problem = rule.problem(one, facts)
@@ -315,7 +315,7 @@ def test_megatron_refuses_what_the_table_refuses() -> None:
     for _ in range(400):
         facts = replace(some_facts(rng), ends=bool(rng.integers(2)), extra=0)
         facts = replace(facts, expert_biases=facts.expert_biases and facts.experts > 0)
-        (one,) = rows(some_sizes(rng, 1))
+        (one,) = one_by_one(some_sizes(rng, 1))
         if not facts.ends:  # whose layers are dealt, and refused, where a stage is built
             one = replace(one, pipeline=1, virtual=1)
         if one.virtual > 1 and one.pipeline == 1:

@@ -1,5 +1,6 @@
 """Several encoders, frozen modules and tied embeddings: what is right, and each way to be wrong."""
 
+import itertools
 from typing import Any
 
 import pytest
@@ -184,9 +185,9 @@ OF_OTHERS = {
     **dict.fromkeys(("patch_bias", "post_layer_norm"), (False, "a vision encoder")),
     "num_channels": (3, "a module of images"), "reconstructs": ("audio", "a decoder of items"),
 }  # fmt: skip
-WITHOUT_IMAGES = [
-    (ALL, "audio"), (ALL, "words"), (ALL, LANGUAGE), (BEHIND, "writer"), (BEFORE, "adapter"),
-]  # fmt: skip
+WITHOUT_IMAGES = {
+    "audio": ALL, "words": ALL, LANGUAGE: ALL, "writer": BEHIND, "adapter": BEFORE
+}  # fmt: skip
 
 
 def _refused(config: ExperimentConfig, module: str, field: str, value: object) -> str:
@@ -199,15 +200,11 @@ def _refused(config: ExperimentConfig, module: str, field: str, value: object) -
     return problem.sentence
 
 
-@pytest.mark.parametrize(
-    ("config", "module"), WITHOUT_IMAGES, ids=[module for _, module in WITHOUT_IMAGES]
-)
-@pytest.mark.parametrize("field", OF_OTHERS)
-def test_fields_of_other_modules_are_refused(
-    config: ExperimentConfig, module: str, field: str
-) -> None:
+@rows("module, field", *itertools.product(WITHOUT_IMAGES, OF_OTHERS))
+def test_fields_of_other_modules_are_refused(module: str, field: str) -> None:
     value, owner = OF_OTHERS[field]
-    assert f"; only {owner} has it, leave it out." in _refused(config, module, field, value)
+    found = _refused(WITHOUT_IMAGES[module], module, field, value)
+    assert f"; only {owner} has it, leave it out." in found
 
 
 def test_fields_of_encoders_are_refused_elsewhere() -> None:
