@@ -186,29 +186,8 @@ def audio_geometry(architecture: ModuleArchitecture) -> AudioGeometry:
 
 
 @dataclass(frozen=True)
-class TextGeometry:
-    """The words of a sample in a text head: each has a position and becomes a token.
-
-    Attributes:
-        positions: of the longest text, the head's sequence length; shorter ones are padded to it.
-    """
-
-    positions: int
-    merge_size: int = 1
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of the longest text."""
-        return self.positions
-
-
-@dataclass(frozen=True)
-class RowGeometry:
-    """The rows of an item in an adapter, each of which becomes one.
-
-    Attributes:
-        positions: of the largest item, the tokens that an encoder before makes of it.
-    """
+class _Unmerged:
+    """The positions of an item of a module's sequence length, each of which becomes a token."""
 
     positions: int
     merge_size: int = 1
@@ -217,6 +196,14 @@ class RowGeometry:
     def tokens(self) -> int:
         """Tokens of the largest item."""
         return self.positions
+
+
+class TextGeometry(_Unmerged):
+    """The words of the longest text in a text head; shorter ones are padded to it."""
+
+
+class RowGeometry(_Unmerged):
+    """The rows of the largest item in an adapter, the tokens that an encoder before makes of it."""
 
 
 Geometry = ImageGeometry | AudioGeometry | TextGeometry | RowGeometry

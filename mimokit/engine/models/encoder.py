@@ -41,8 +41,7 @@ class OuterNorms:
     @classmethod
     def of(cls, architecture: ModuleArchitecture) -> OuterNorms:
         """Return those that an architecture describes."""
-        number = 1 if architecture.outer_norms is None else architecture.outer_norms
-        return cls(number > 1, number > 0 and architecture.post_layer_norm is not False)
+        return cls(architecture.norms > 1, architecture.norms > 0 and architecture.norm_after)
 
 
 class SharedItems(ABC):

@@ -6,8 +6,7 @@ from typing import Any
 
 import torch
 
-from mimokit.architecture.tokens import RowGeometry, TextGeometry, audio_geometry, image_geometry
-from mimokit.architecture.tokens import tokens_per_item as tokens_of_architecture
+from mimokit.architecture.tokens import RowGeometry, geometry_of
 from mimokit.config import ModuleArchitecture
 from mimokit.config.user_code import is_spec
 from mimokit.engine.device import rank_device
@@ -94,9 +93,8 @@ class OwnEncoder(Encoder):
             self._take_experts(pg_collection)
         torch.manual_seed(build.seed + 1)
         self._network, self.input_size = network, network.hidden_size
-        self.geometry = _GEOMETRIES[network.modality](network)
+        self.geometry = geometry_of(network)
         self._sizes = kind.sizes
-        self._tokens_per_item = tokens_of_architecture(network)
         self._features = network.hidden_size * kind.merged(network)
 
     def forward(
@@ -157,7 +155,7 @@ class OwnEncoder(Encoder):
             return int(self.token_grids(inputs[GRID]).prod(1).sum())
         if tokens_per_item is not None:
             return int(tokens_per_item.sum())
-        return len(next(iter(inputs.values()))) * self._tokens_per_item
+        return len(next(iter(inputs.values()))) * int(self.geometry.tokens)
 
     def _checked(self, output: Any, rows: int) -> torch.Tensor:
         if not isinstance(output, torch.Tensor):
@@ -180,12 +178,6 @@ class OwnEncoder(Encoder):
         )
 
 
-_GEOMETRIES: Mapping[str, Callable[[ModuleArchitecture], Any]] = {
-    "vision": image_geometry,
-    "audio": audio_geometry,
-    "text": lambda network: TextGeometry(network.seq_length),
-    "rows": lambda network: RowGeometry(network.seq_length),
-}
 _NOTHING: Mapping[str, Callable[[Any, torch.device], dict[str, torch.Tensor]]] = {
     "vision": no_images,
     "audio": no_recordings,
@@ -201,7 +193,7 @@ def no_items_of(network: ModuleArchitecture, sizes: str | None) -> dict[str, tor
     """
     if network.modality == "rows":
         return no_rows(network.hidden_size, rank_device())
-    geometry = _GEOMETRIES[network.modality](network)
+    geometry: Any = geometry_of(network)
     if sizes == GRID:
         return no_patches(geometry, rank_device())
     return _NOTHING[network.modality](geometry, rank_device())
