@@ -2,38 +2,13 @@
 
 from dataclasses import dataclass, field
 
+from mimokit.architecture.row_head import RowHead
 from mimokit.architecture.tensor_cut import Shape
 from mimokit.architecture.tensor_rows import End, Tensors, norm, parameters_of, uncut
 from mimokit.architecture.tokens import ImageGeometry
 from mimokit.architecture.transformer import Transformer
 from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.errors import ConfigError, Problem
-
-
-def pooling_rows(net: Transformer, name: str) -> Tensors:
-    """Yield the tensors of the head behind the layers of an encoder; ranks share none."""
-    yield uncut(f"{name}probe", End.LAST, 1, 1, net.hidden)
-    yield from norm(f"{name}layernorm", "LayerNorm", net.hidden, End.LAST)
-    matrices = {
-        "attention.in_proj_": (3 * net.hidden, net.hidden),
-        "attention.out_proj.": (net.hidden, net.hidden),
-        "mlp.fc1.": (net.ffn, net.hidden),
-        "mlp.fc2.": (net.hidden, net.ffn),
-    }
-    for matrix, shape in matrices.items():
-        yield uncut(f"{name}{matrix}weight", End.LAST, *shape)
-        yield uncut(f"{name}{matrix}bias", End.LAST, shape[0])
-
-
-def pooling_work(net: Transformer) -> tuple[float, float]:
-    """Return the numbers in the matrices of the head, with scores and values.
-
-    Returns:
-        Those of keys and values, per position; those of the one query, per item.
-    """
-    width = net.hidden
-    return 2.0 * width * (width + 1), 2.0 * width * (width + net.ffn)
-
 
 _KERNEL = 3
 """Width of the convolutions in front of an audio encoder."""
@@ -73,10 +48,12 @@ class _Stack(Described):
         positions: of the longest item, each of which becomes a token.
         table: learned or fixed position embeddings, of which the first are used; None: as many as
             positions; 0 for rotary positions.
+        row_head: what makes one row of an item behind the layers, if it becomes one.
     """
 
     positions: int
     table: int | None
+    row_head: RowHead | None = None
 
     @property
     def parameters(self) -> int:
@@ -88,11 +65,6 @@ class _Stack(Described):
     def work_before_layers(self) -> float:
         """Numbers in the matrices before the layers, per position; a look-up has none."""
         return 0.0
-
-    @property
-    def work_behind_layers(self) -> tuple[float, float]:
-        """Numbers in what makes rows of an item, per position and per item."""
-        return 0.0, 0.0
 
     @property
     def positions_of_a_row(self) -> int:
@@ -146,14 +118,14 @@ class VisionEncoder(_Stack):
         return float(self.images.features * self.net.hidden)
 
     @property
-    def work_behind_layers(self) -> tuple[float, float]:
-        """Numbers in the pooling head, per position and per item."""
-        return pooling_work(self.net) if self.images.pools else (0.0, 0.0)
+    def row_head(self) -> RowHead | None:  # type: ignore[override]
+        """What makes one row of an image, if it becomes one."""
+        return RowHead(self.net) if self.images.one_row else None
 
     @property
     def positions_of_a_row(self) -> int:
-        """All of an image if it is pooled, else the patches that are merged."""
-        return self.positions if self.images.pools else self.images.merge_size**2
+        """All of an image if it becomes one row, else the patches that are merged."""
+        return self.positions if self.images.one_row else self.images.merge_size**2
 
     def in_front(self, prefix: str) -> Tensors:
         """Yield patch embedding, positions, class token, registers and a norm."""
@@ -173,11 +145,11 @@ class VisionEncoder(_Stack):
         return shapes
 
     def behind(self, prefix: str) -> Tensors:
-        """Yield the last norm and the pooling head."""
+        """Yield the last norm, and the head that makes one row."""
         if self.norms and self.norm_after:
             yield from super().behind(prefix)
-        if self.images.pools:
-            yield from pooling_rows(self.net, f"{prefix}head.")
+        if self.row_head is not None:
+            yield from self.row_head.rows(prefix)
 
     def tokens(self) -> int:
         """Return the tokens that one image becomes in the language model."""

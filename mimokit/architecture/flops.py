@@ -84,10 +84,10 @@ def passes(name: str, frozen: Collection[str], before: Iterable[str]) -> int:
 
 
 def _behind_layers(branch: EncoderBranch, length: float, rows: float | None) -> float:
-    encoder = branch.encoder
-    each, once = encoder.work_behind_layers
-    if once:
-        rows = 1.0
+    head = branch.encoder.row_head
+    if head is not None:
+        each, once = head.work
+        return each + (once + branch.projections) / length
     if rows is None:
-        rows = length * encoder.net.hidden / branch.projector.widths[0]
-    return each + (once + branch.projections * rows) / length
+        rows = length * branch.net.hidden / branch.projector.widths[0]
+    return branch.projections * rows / length

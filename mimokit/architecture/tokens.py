@@ -21,7 +21,7 @@ class ImageGeometry:
             keeps_class_token is set.
         registers: further such positions, which become none.
         frames_per_patch: frames of a patch; an image stands for so many equal ones.
-        pools: all positions become one token.
+        one_row: all positions become one token.
         any_size: an image may have fewer rows and columns, and comes with their number.
     """
 
@@ -35,7 +35,7 @@ class ImageGeometry:
     registers: int = 0
     any_size: bool = False
     frames_per_patch: int = 1
-    pools: bool = False
+    one_row: bool = False
 
     @property
     def features(self) -> int:
@@ -70,7 +70,7 @@ class ImageGeometry:
     @property
     def tokens(self) -> int:
         """Tokens per image in the language model."""
-        return 1 if self.pools else self.patches // self.merge_size**2 + self.keeps_class_token
+        return 1 if self.one_row else self.patches // self.merge_size**2 + self.keeps_class_token
 
 
 def image_geometry(architecture: ModuleArchitecture) -> ImageGeometry:
@@ -104,7 +104,7 @@ def image_geometry(architecture: ModuleArchitecture) -> ImageGeometry:
         registers=architecture.num_registers,
         any_size=architecture.any_image_size,
         frames_per_patch=architecture.frames_per_patch,
-        pools=architecture.pools,
+        one_row=architecture.one_row,
     )
 
 

@@ -165,14 +165,13 @@ class NetworkSizes(ConfigModel):
         return len(self.frozen_parts) == 2
 
 
-OF_ITEMS = (
-    "image_size", "patch_size", "patch_bias", "num_channels", "class_token", "keep_class_token",
-    "num_registers", "any_image_size", "temporal_patch_size", "pooling_head", "mel_bins",
-    "merge_size",
+OF_VISION = (
+    "temporal_patch_size", "patch_bias", "pooling_head", "outer_norms", "post_layer_norm",
+    "class_token", "keep_class_token", "num_registers", "any_image_size",
 )  # fmt: skip
-"""Fields of what reads images or sound, which an adapter of their rows has not."""
-OF_VISION = ("temporal_patch_size", "patch_bias", "pooling_head", "outer_norms", "post_layer_norm")
 """Fields that vision encoders alone have."""
+OF_ITEMS = ("image_size", "patch_size", "num_channels", "mel_bins", "merge_size", *OF_VISION)
+"""Fields of what reads images or sound, which an adapter of their rows has not."""
 
 
 class ModuleArchitecture(LayerArchitecture, NetworkSizes, NetworkMeanings):

@@ -121,7 +121,7 @@ class NetworkMeanings:
     shared_gate = Meaning[bool]("moe_shared_expert_gate", False)
     pre_softmax = Meaning[bool]("moe_router_pre_softmax", lambda net: net.top_k == 1)
     next_token_layers = Meaning[int]("mtp_num_layers", 0)
-    pools = Meaning[bool]("pooling_head", False)
+    one_row = Meaning[bool]("pooling_head", False)
     frames_per_patch = Meaning[int]("temporal_patch_size", 1)
 
 

@@ -25,6 +25,7 @@ report it.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.runtime import MODE_OF_SCHEDULE, SCHEDULE_OF_MODE
 from mimokit.config_files.weights import LANGUAGE_MODULE_NAMES, fields_of_weights
 
@@ -145,8 +146,9 @@ def _lengths(model: dict[str, Any], data: dict[str, Any]) -> dict[str, str]:
             continue
         length = _number(_network(model, module), "seq_length")
         given = _network(model, module) or {}
-        kept, pooled = (given.get(name) is True for name in ("keep_class_token", "pooling_head"))
-        data[field] = default if length is None else 1 if pooled else length + kept
+        fields = ModuleArchitecture.keeps_class_token.field, ModuleArchitecture.one_row.field
+        kept, one_row = (given.get(name) is True for name in fields)
+        data[field] = default if length is None else 1 if one_row else length + kept
         if length is not None:
             derived[f"data.{field}"] = f"model.module_architectures.{module}.seq_length"
     for name in _modules(model):

@@ -113,10 +113,10 @@ def _other_images(
             f"it makes images of {_pixels(*sizes[0])}, but those of '{encoder}' have "
             f"{_pixels(*sizes[1])}; write the same image_size and num_channels for both."
         )
-    if read.pools and read.any_size:
+    if read.one_row and read.any_size:
         return "reconstructs", (
             f"'{encoder}' takes images of any size and pools them, so that no row has a number "
-            "of pixels; leave pooling_head or any_image_size out there."
+            f"of pixels; leave {ModuleArchitecture.one_row.field} or any_image_size out there."
         )
     if made.patches != read.tokens:
         return "patch_size", (

@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.rows import rows
 
 ROOM = Path(__file__).parents[2] / "mimokit"
-POOLING = r"[Pp]ooling.?[Hh]ead|pooling_(rows|work)|\.pools\b|\bpools ?[:=]"
+POOLING = r"[Pp]ooling|\.pools\b|\bpools ?[:=]"
 
 
 def _knowing(pattern: str, folder: Path = ROOM) -> list[str]:
@@ -16,7 +16,7 @@ def _knowing(pattern: str, folder: Path = ROOM) -> list[str]:
 
 @rows(
     "pattern, most",
-    (POOLING, 20),
+    (POOLING, 8),
     (r"\bmla\b|[Ll]atent|kv_lora", 24),
     (r"window_size|windowed_layers|\.window\b|full_attention_layers|unwindowed", 17),
 )

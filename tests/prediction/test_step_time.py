@@ -272,7 +272,7 @@ ITEMS, POSITIONS, WIDTH = 5, 9, 32
 TOWER = Transformer(2, WIDTH, 4, 4, 8, 48, gated=False, causal=False)
 PIXELS = ImageGeometry(3, 3, patch_size=4, num_channels=3, merge_size=1)
 PATCHES = VisionEncoder("siglip", TOWER, PIXELS, table=POSITIONS)
-SIGLIP = replace(PATCHES, images=replace(PIXELS, pools=True))
+SIGLIP = replace(PATCHES, images=replace(PIXELS, one_row=True))
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from mimokit.architecture.huggingface.language import (
 )
 from mimokit.architecture.huggingface.networks import Networks, projector_fields
 from mimokit.architecture.huggingface.unreadable import check_readable
+from mimokit.config.meaning import NetworkMeanings
 
 FEATURE_LAYER = -2
 IMAGE_TOKEN, QWEN_IMAGE_TOKEN = 32000, 151655
@@ -64,7 +65,7 @@ def _features(fields: Fields, encoder: dict[str, Any]) -> dict[str, Any]:
         "num_layers": _layers(fields, encoder["num_layers"]),
         "post_layer_norm": False,
         "keep_class_token": encoder["class_token"] and strategy == "full",
-        "pooling_head": None,
+        NetworkMeanings.one_row.field: None,
     }
 
 

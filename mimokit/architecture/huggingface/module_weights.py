@@ -69,15 +69,14 @@ def module_family(
         return _qwen_family(str(kind), part, names)
     tower = part if isinstance(part, VisionEncoder) else part.encoder
     assert isinstance(tower, VisionEncoder)
-    pools = network is not None and network.pools
-    run, name = _run_tower(tower, pools), ENCODER_NAMES[VisionEncoder]
+    run, name = _run_tower(tower, network), ENCODER_NAMES[VisionEncoder]
     table = encoder_tensors(run, name)
     if isinstance(part, EncoderBranch):
         table = module_tensors(replace(part, encoder=run))
     weights = WeightTensors(by_name(table))
     prefix = prefix_of(names, "embeddings.patch_embedding.weight")
     add_tower(weights, run, prefix, name)
-    weights.passed_over += [*([] if pools else [f"{prefix}head."]), *OF_WHOLE_MODELS]
+    weights.passed_over += [*([] if run.row_head else [f"{prefix}head."]), *OF_WHOLE_MODELS]
     if isinstance(part, EncoderBranch):
         near = any(f".{name}".endswith(f".{PROJECTOR_WEIGHT}") for name in names)
         prefix = prefix_of(names if near else others, PROJECTOR_WEIGHT)
@@ -99,8 +98,10 @@ def _qwen_family(kind: str, branch: EncoderBranch, names: Collection[str]) -> Fa
     return Family(kind, branch.encoder, weights)
 
 
-def _run_tower(tower: VisionEncoder, pools: bool) -> VisionEncoder:
-    if pools and not tower.images.pools:
-        sentence = "pooling_head is true, but its weights have no pooling head; leave it out."
-        raise ConfigError([Problem("weights", "pooling_head", True, sentence)])
-    return replace(tower, images=replace(tower.images, pools=pools))
+def _run_tower(tower: VisionEncoder, network: ModuleArchitecture | None) -> VisionEncoder:
+    one_row = network is not None and network.one_row
+    if one_row and tower.row_head is None:
+        field = ModuleArchitecture.one_row.field
+        what = f"{field} is true, but its weights have no {field.replace('_', ' ')}; leave it out."
+        raise ConfigError([Problem("weights", field, True, what)])
+    return replace(tower, images=replace(tower.images, one_row=one_row))

@@ -10,7 +10,7 @@ from mimokit.config.meaning import MEANINGS
 
 _NOT_COMPARED = (
     "init_std", "window_size", "make_vocab_size_divisible_by", "mtp_loss_scaling_factor",
-    "num_registers", "pooling_head",
+    "num_registers", ModuleArchitecture.one_row.field,
 )  # fmt: skip
 """Fields that decide nothing about what is read, or that files do not have."""
 _COMPARED = (
@@ -23,7 +23,7 @@ def network_fields(directory: str | os.PathLike[str], *, language: bool) -> dict
     """Return the fields of a module's architecture that its weights state, its length aside."""
     networks, _ = networks_of(directory)
     fields = network_of_fields(networks.part(language)).section()
-    fields.pop("pooling_head", None)  # a module's output is that of the tower's layers
+    fields.pop(ModuleArchitecture.one_row.field, None)  # the output is that of a tower's layers
     del fields["seq_length"]
     return fields
 

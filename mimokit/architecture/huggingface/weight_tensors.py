@@ -297,13 +297,6 @@ OF_WHOLE_MODELS = (
 )  # fmt: skip
 """Tensors of a whole CLIP or SigLIP that are not of its vision tower."""
 
-_POOLING_HEAD = (
-    "probe", "attention.in_proj_weight", "attention.in_proj_bias", "attention.out_proj.weight",
-    "attention.out_proj.bias", "layernorm.weight", "layernorm.bias", "mlp.fc1.weight",
-    "mlp.fc1.bias", "mlp.fc2.weight", "mlp.fc2.bias",
-)  # fmt: skip
-"""SigLIP's pooling by attention; every rank of the last stage holds it whole."""
-
 
 def add_tower(weights: WeightTensors, tower: VisionEncoder, prefix: str, name: str = "") -> None:
     """Add the parameters of a vision tower, all its layers and norms included."""
@@ -317,9 +310,9 @@ def add_tower(weights: WeightTensors, tower: VisionEncoder, prefix: str, name: s
         _add_layer(weights, net, f"{prefix}encoder.layers.{number}.", ours)
     if tower.norm_after:
         add_pairs(weights, {f"{name}decoder.final_layernorm": f"{prefix}post_layernorm"})
-    if tower.images.pools:
-        for part in _POOLING_HEAD:
-            weights.copy(f"{name}head.{part}", f"{prefix}head.{part}")
+    if tower.row_head is not None:
+        for row in tower.row_head.rows(""):
+            weights.copy(f"{name}{row.name}", f"{prefix}{row.name}")
 
 
 def _add_embeddings(weights: WeightTensors, tower: VisionEncoder, file: str, name: str) -> None:

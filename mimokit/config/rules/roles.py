@@ -51,11 +51,7 @@ OWNERS = (
             "tied_embeddings", "mrope_section", "mrope_interleaved",
         ),
     ),
-    Owners(
-        "a vision encoder",
-        (VISION,),
-        (*OF_VISION, "class_token", "keep_class_token", "num_registers", "any_image_size"),
-    ),
+    Owners("a vision encoder", (VISION,), OF_VISION),
     Owners("an encoder", ENCODERS, ("projector",)),
     Owners("a module of text", (LANGUAGE, WRITER), ("multi_latent_attention",)),
     Owners("a module of images", (VISION, PAINTER), ("image_size", "patch_size", "num_channels")),

@@ -91,11 +91,6 @@ class _Images(SharedItems):
             return contextlib.nullcontext()
         return computing_other_rows(pairs=_images_encoded(context))
 
-    def give_back(self, context: FrameContext | None, tokens: torch.Tensor) -> torch.Tensor:
-        if self._shape.pools:
-            return output_dispatch(_one_row_each(context), [tokens], [1])[0]
-        return output_dispatch(context, [tokens], [self._shape.merge_size**2])[0]
-
     def wrap(self) -> None:
         encode: Callable[..., torch.Tensor] = self._encoder.forward
 
@@ -129,6 +124,11 @@ class _ImagesOfAnySize(_Images):
         given, context = self._dispatch(hidden_states, grid_thw)
         return dict(zip(("hidden_states", GRID), given, strict=True)), context
 
+    def give_back(self, context: FrameContext | None, tokens: torch.Tensor) -> torch.Tensor:
+        if self._shape.one_row:
+            return output_dispatch(_one_row_each(context), [tokens], [1])[0]
+        return output_dispatch(context, [tokens], [self._shape.merge_size**2])[0]
+
     def sizes(self, context: FrameContext | None) -> torch.Tensor | None:
         if context is None:
             return None
@@ -153,8 +153,6 @@ class _ImagesOfOneSize(_Images):
         return {"pixel_values": rows.reshape(size)}, context
 
     def give_back(self, context: FrameContext | None, tokens: torch.Tensor) -> torch.Tensor:
-        if not self._shape.keeps_class_token:
-            return super().give_back(context, tokens)
         images = tokens.reshape(-1, self._shape.tokens * tokens.shape[-1])
         own = output_dispatch(_one_row_each(context), [images], [1])[0]
         return own.reshape(-1, tokens.shape[-1])

@@ -66,9 +66,9 @@ def token_grids(grid: torch.Tensor, geometry: ImageGeometry) -> torch.Tensor:
     """Return the grids of images in tokens, the rows that they become, from those in patches.
 
     Returns:
-        [images, 3]: frames, rows and columns; those of one token where the encoder pools.
+        [images, 3]: frames, rows and columns; those of one token where an image becomes one row.
     """
-    if geometry.pools:
+    if geometry.one_row:
         return torch.ones_like(grid)
     merge = geometry.merge_size
     return grid // torch.tensor([1, merge, merge], device=grid.device)

@@ -19,7 +19,7 @@ from mimokit.engine.models.patches import (
     no_patches,
     token_grids,
 )
-from mimokit.engine.models.pooling import PoolingHead
+from mimokit.engine.models.row_head import row_head
 from mimokit.engine.models.transformer import StagePart, rotary_positions
 from mimokit.engine.rotary import RotaryPositions
 
@@ -66,8 +66,7 @@ class VisionTransformer(Encoder):
             if geometry.registers:
                 self.registers = self._vectors(geometry.registers)
         self._build_layers(layer_spec, outer_norms, pg_collection)
-        if geometry.pools and part.last:
-            self.head = PoolingHead(config)
+        self.head = row_head(config, geometry) if part.last else None
 
     def embed(self, pixel_values: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
         """Images to [positions, images, hidden]; on the first stage.
@@ -175,7 +174,7 @@ class VisionTransformer(Encoder):
     def finish(self, hidden: torch.Tensor, sizes: torch.Tensor | None = None) -> torch.Tensor:
         """[positions, images, hidden] to [images * tokens, merge_size^2 * hidden].
 
-        A pooling head attends to class token and registers, too.
+        What makes one row of an image attends to class token and registers, too.
 
         Raises:
             ValueError: if the number of tokens of an image in the batch differs.
@@ -185,7 +184,7 @@ class VisionTransformer(Encoder):
                 f"The batch says that images become {sizes.tolist()} tokens, but the encoder makes "
                 f"{self.geometry.tokens} of each."
             )
-        if self.geometry.pools:
+        if self.head is not None:
             return self.head(hidden)  # type: ignore[no-any-return]
         patches = hidden[self.geometry.extra_positions :]
         if self.geometry.keeps_class_token:
@@ -291,7 +290,7 @@ class AnySizeVisionTransformer(VisionTransformer):
     def finish(self, hidden: torch.Tensor, sizes: torch.Tensor | None = None) -> torch.Tensor:
         """[positions, images, hidden] to [tokens, merge_size^2 * hidden], without padding."""
         assert sizes is not None
-        if self.geometry.pools:
+        if self.head is not None:
             return self.head(hidden, self._mask(sizes)[:, 0, 0])  # type: ignore[no-any-return]
         patches = hidden[self.geometry.extra_positions :].transpose(0, 1)[self._seen(sizes)]
         return patches.reshape(-1, self.geometry.merge_size**2 * hidden.shape[-1])

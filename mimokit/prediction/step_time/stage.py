@@ -27,9 +27,6 @@ from mimokit.prediction.step_time.terms import Term, TimePiece, added, breakdown
 OPTIMIZER_BYTES = 34
 """Bytes that Adam moves per parameter: fp32 gradient read twice (norm, step), master weight and
 both moments read and written, bf16 weight written; fp32 training has no bf16 weight."""
-_OF_A_HEAD = 7.0
-"""Products of a pooling head: query, keys with values, scores, their values, output, two of the
-feed-forward layer."""
 
 
 def dealt(
@@ -217,18 +214,19 @@ def _further(
 def _behind_layers(
     branch: EncoderBranch, sizes: ParallelSizes, tokens: Numbers, system: System
 ) -> tuple[Term, ...]:
-    """Return the projector, and before it the pooling head, which is not sharded."""
+    """Return the projector, and before it what makes one row of an item, which is not sharded."""
     rows = tokens / branch.positions_of_a_row
     operations = 2 * rows * branch.projections / sizes.tensor
     work = (system.operations(operations),)
     projector = added("matrix", "projector", work, operations=operations, launches=1.0)
-    each, once = branch.encoder.work_behind_layers
-    if not once:
+    head = branch.encoder.row_head
+    if head is None:
         return (projector,)
+    each, once = head.work
     operations = 2 * (tokens * each + rows * once)
     work = (system.operations(operations, system.half),)
-    head = added("matrix", "pooling head", work, operations=operations, launches=_OF_A_HEAD)
-    return head, projector
+    row = added("matrix", head.name, work, operations=operations, launches=head.products)
+    return row, projector
 
 
 def _before_layers(branch: EncoderBranch, tokens: Numbers, system: System) -> Term:

@@ -37,7 +37,7 @@ def test_a_pooling_head_is_that_of_siglip():
     from transformers.models.siglip import modeling_siglip
 
     from mimokit.engine.megatron import TransformerConfig
-    from mimokit.engine.models.pooling import PoolingHead
+    from mimokit.engine.models.row_head import PoolingHead
 
     sizes = {"hidden_size": 32, "num_attention_heads": 4}
     config = SiglipVisionConfig(**sizes, intermediate_size=48, hidden_act="gelu")

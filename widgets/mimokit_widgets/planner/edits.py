@@ -10,7 +10,7 @@ from typing import Any
 from mimokit.architecture.tokens import tokens_per_item
 from mimokit.axes import CONFIG_FIELDS, GRID_AXES, Axis
 from mimokit.config import Fix, ModuleArchitecture
-from mimokit.config.architecture import OF_ITEMS, OF_VISION
+from mimokit.config.architecture import OF_ITEMS
 from mimokit_widgets.planner import paths
 from mimokit_widgets.planner.draft import Draft
 from mimokit_widgets.planner.networks import network_fields
@@ -249,7 +249,7 @@ def _take_rows(networks: Mapping[str, Any], feeder: str, adapter: str) -> None:
     network, before = networks.get(adapter), networks.get(feeder)
     if not isinstance(network, dict) or not isinstance(before, Mapping):
         return
-    for field in (*OF_ITEMS, *OF_VISION):
+    for field in OF_ITEMS:
         network.pop(field, None)
     network["modal_type"] = "rows"
     with suppress(ValueError):  # the feeder is not valid yet

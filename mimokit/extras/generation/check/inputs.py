@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from mimokit.architecture.encoders import VisionEncoder
 from mimokit.architecture.huggingface import ENCODER, IMAGES, LANGUAGE, PROJECTOR
 from mimokit.architecture.modules import MultimodalModel
-from mimokit.config import ExperimentConfig, ModuleParallelismConfig
+from mimokit.config import ExperimentConfig, ModuleArchitecture, ModuleParallelismConfig
 from mimokit.config_files import config_from_mapping
 from mimokit.planning.weights import WeightPlanner, placeholder
 
@@ -112,7 +112,7 @@ def config_of_check(planner: WeightPlanner, tensor_parallel: int, length: int) -
     networks: dict[str, dict[str, Any]] = {}
     tokens = 0
     if tower is not None:
-        networks[IMAGES] = {**start, "pooling_head": tower.images.pools}
+        networks[IMAGES] = {**start, ModuleArchitecture.one_row.field: tower.images.one_row}
         tokens = tower.tokens()
     words: dict[str, Any] = start | ({"mtp_num_layers": 0} if planner.family.left_out else {})
     if vocab is None:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import torch
 
+from mimokit.architecture.tokens import ImageGeometry
 from mimokit.engine.megatron import TransformerConfig
 from mimokit.engine.models.fusions import activation_of
 from mimokit.engine.parallel.sequence import SliceNorm
@@ -37,3 +38,8 @@ class PoolingHead(torch.nn.Module):
         pooled, _ = self.attention(query, hidden, hidden, padding, need_weights=False)
         inner = self._activation(self.mlp["fc1"](self.layernorm(pooled)))
         return (pooled + self.mlp["fc2"](inner))[0]  # type: ignore[no-any-return]
+
+
+def row_head(config: TransformerConfig, geometry: ImageGeometry) -> PoolingHead | None:
+    """Return what makes one row of an image, if it becomes one."""
+    return PoolingHead(config) if geometry.one_row else None
