@@ -68,6 +68,7 @@ class _Run:
         turns: set of ranks -> (micro-batches of a round, place in a round, stage) of its stages.
         forwards: set of ranks -> the stages of its forwards to come, the next one last.
         begun, done: forward and backward -> stage -> micro-batches; a stage takes them in turn.
+        wakes: forward and backward -> stage -> the sets of ranks that may wait for it.
     """
 
     def __init__(self, graph: StageGraph, num_microbatches: int) -> None:
@@ -83,17 +84,20 @@ class _Run:
         self.held = [0] * len(graph.workers)
         stages = range(len(graph.stages))
         self.begun, self.done = ([[0 for _ in stages] for _ in _PASSES] for _ in range(2))
-        within = {stage for own in graph.workers for stage in own}
-        sources = [{e.source for e in edges} & within for edges in graph.incoming]
-        targets = [{e.destination for e in edges} & within for edges in graph.outgoing]
+        worker_of = {stage: worker for worker, own in enumerate(graph.workers) for stage in own}
+        sources = [{e.source for e in edges} & worker_of.keys() for edges in graph.incoming]
+        targets = [{e.destination for e in edges} & worker_of.keys() for edges in graph.outgoing]
         self.waits_for = sources, targets
+        waiting = targets, sources
+        self.wakes = [[{worker_of[s] for s in behind} for behind in each] for each in waiting]
         self.whole = math.lcm(*map(len, graph.workers))  # time that all chunks divide
         self.ends: list[tuple[int, int, int, int]] = []
 
     def to_the_end(self) -> None:
         idle, now = set(range(len(self.steps))), 0
+        awake = idle.copy()
         while True:
-            for worker in sorted(idle):
+            for worker in sorted(idle & awake):
                 step = self._next(worker, self.held[worker] < self.most[worker])
                 if step is not None:
                     self._begin(worker, *step, now)
@@ -107,12 +111,13 @@ class _Run:
                 step, worker = min(waiting, key=lambda each: self.begun[0][each[0][1]])
                 self._begin(worker, *step, now)
                 idle.remove(worker)
-            now = self.ends[0][0]
+            now, awake = self.ends[0][0], set()
             while self.ends and self.ends[0][0] == now:
                 _, worker, way, stage = heapq.heappop(self.ends)
                 self.done[way][stage] += 1
                 self.held[worker] -= way
                 idle.add(worker)
+                awake |= {worker} | self.wakes[way][stage]
 
     def _next(self, worker: int, has_room: bool) -> tuple[int, int] | None:
         """Return forward (0) or backward (1) and the stage of what a set of ranks computes next."""
@@ -121,16 +126,17 @@ class _Run:
         if has_room and forwards and self._is_ready(0, forwards[-1]):
             return 0, forwards[-1]
         begun, forwarded = self.begun[1], self.done[0]
-        left = [
+        ready = [
             (begun[stage] // each_round, -place, stage)
             for each_round, place, stage in self.turns[worker]
-            if begun[stage] < forwarded[stage]
+            if begun[stage] < forwarded[stage] and self._is_ready(1, stage)
         ]
-        return next(((1, stage) for _, _, stage in sorted(left) if self._is_ready(1, stage)), None)
+        return (1, min(ready)[-1]) if ready else None
 
     def _is_ready(self, way: int, stage: int) -> bool:
         number, done = self.begun[way][stage], self.done[way]
-        return all(done[other] > number for other in self.waits_for[way][stage])
+        fewest = min(map(done.__getitem__, self.waits_for[way][stage]), default=math.inf)
+        return fewest > number
 
     def _begin(self, worker: int, way: int, stage: int, now: int) -> None:
         self.steps[worker].append((_PASSES[way], stage, self.begun[way][stage]))
