@@ -16,7 +16,6 @@ from mimokit.planning.schedule import (
     interleaved,
     makespan,
     one_forward_one_backward,
-    plan_schedule,
     shared_graph,
     simulate,
     stage_graph,
@@ -118,7 +117,7 @@ def timed_pipeline(
         encoders = []
     count = int(language.micro_batches)
     graph, order = _program(layout, language, encoders, workload)
-    schedule = plan_schedule(graph, count, order)
+    schedule = Schedule(graph, count, order)
     times = _pass_seconds(layout, language, encoders, count)
     forward, backward, weights = (
         _column([of[stage.module][stage.place % len(of[stage.module])] for stage in graph.stages])

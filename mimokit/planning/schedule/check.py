@@ -2,14 +2,16 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain
+from typing import Any
 
 from mimokit.planning.schedule.actions import Action, Message, Order, ScheduleError
 from mimokit.planning.schedule.graph import StageGraph
 from mimokit.planning.schedule.orders import one_forward_one_backward
 from mimokit.planning.schedule.queues import Await, Post, QueuedPrograms
+from mimokit.planning.schedule.run import ScheduleRun, Table
 from mimokit.planning.schedule.schedule import Schedule
-from mimokit.planning.schedule.tasks import TaskGraph, task_graph
 from mimokit.step_kinds import COMPUTATIONS, RECEIVES, SENDS, StepKind
 
 Pair = tuple[int, int]
@@ -52,20 +54,30 @@ def plan_schedule(
     schedule = Schedule(
         graph, num_microbatches, order, frozenset(frozen), frozenset(absent), frozenset(loading)
     )
-    checked_tasks(schedule)
+    _check(schedule)
     return schedule
 
 
-def checked_tasks(schedule: Schedule) -> TaskGraph:
-    """Return the tasks of a schedule that mixes no messages up and never waits indefinitely.
+def checked_run(
+    schedule: Schedule, computing: Sequence[Table], sending: Sequence[Table], **options: Any
+) -> ScheduleRun:
+    """Return the run of a schedule that mixes no messages up and never waits indefinitely.
 
-    The check reads the tables that actions are made from, and the actions themselves only to
-    describe a fault: a thousand micro-batches take milliseconds.
+    Its actions are read only to describe a fault. Arguments are those of `ScheduleRun`.
+
+    Raises:
+        ScheduleError: the first fault found.
     """
-    tasks = task_graph(schedule)
-    if tasks.faulty:
+    run = ScheduleRun(schedule, computing, sending, **options)
+    if run.end is None:
         check_actions(schedule.all_actions())
-    return tasks
+    return run
+
+
+@lru_cache(maxsize=64)
+def _check(schedule: Schedule) -> None:
+    graph, row = schedule.graph, [0.0] * schedule.num_microbatches
+    checked_run(schedule, [[row] * len(graph.stages)] * 3, [[row] * len(graph.edges)] * 2)
 
 
 def edge_and_direction(message: Message) -> Hashable:

@@ -13,9 +13,10 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from mimokit.planning.schedule.check import checked_tasks
+from mimokit.planning.schedule.check import checked_run
+from mimokit.planning.schedule.run import ScheduleRun
 from mimokit.planning.schedule.schedule import Schedule
-from mimokit.planning.schedule.tasks import TaskGraph
+from mimokit.planning.schedule.tasks import Tasks
 from mimokit.planning.schedule.timeline import Timeline
 
 Seconds = float | Sequence[float] | NDArray[np.float64]
@@ -57,17 +58,17 @@ def simulate(
         ScheduleError: the schedule fails its check.
         ValueError: times that are negative, not finite or of another shape.
     """
-    tasks = checked_tasks(schedule)
     times = _Times(forward, backward, weight_gradient, transfer, transfer_backward)
-    durations = _durations(schedule, tasks, times)
-    if durations.ndim > 1:
+    run = times.run(schedule)
+    if np.ndim(run.end):
         raise ValueError("simulate takes one set of times; makespan takes many at once")
-    stop = _run(tasks, durations)
+    *columns, start, stop = np.array([*run.tasks()], dtype=np.float64).reshape(-1, 6).T
+    place, microbatch, kind, sent = (column.astype(np.int64) for column in columns)
     return Timeline(
         schedule=schedule,
-        tasks=tasks,
-        start=stop[tasks.waits_for].max(axis=1),
-        stop=stop[:-1],
+        tasks=Tasks(place, microbatch, kind, sent.astype(np.bool_)),
+        start=start,
+        stop=stop,
         grad_sync=_per_stage(schedule, grad_sync, "grad_sync"),
         optimizer=_per_stage(schedule, optimizer, "optimizer"),
     )
@@ -84,9 +85,6 @@ def makespan(
 ) -> NDArray[np.float64]:
     """Return when the last computation ends, for one or for many sets of times at once.
 
-    The tasks of a schedule are computed once and cached; another set of times costs a few
-    microseconds per level of the graph, and a hundred sets hardly more than one.
-
     Arguments are those of `simulate`, or arrays [..., stages (edges), micro-batches]; an axis of
     length 1 stands for all. Leading axes are sets of times: [candidates, stages, 1].
 
@@ -96,24 +94,8 @@ def makespan(
     Raises:
         ScheduleError, ValueError: as `simulate`.
     """
-    tasks = checked_tasks(schedule)
     times = _Times(forward, backward, weight_gradient, transfer, transfer_backward)
-    durations = _durations(schedule, tasks, times)
-    ends: NDArray[np.float64] = np.asarray(_run(tasks, durations).max(axis=0))
-    return ends
-
-
-def _run(tasks: TaskGraph, durations: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return when tasks end, computed level by level, and a zero for the task that does not exist.
-
-    Durations may have any axes after the tasks.
-    """
-    stop = np.zeros((tasks.size + 1, *durations.shape[1:]))
-    waits_for = tasks.waits_for
-    for begin, end in zip(tasks.levels[:-1], tasks.levels[1:], strict=True):
-        ready = stop[waits_for[begin:end]].max(axis=1)
-        np.add(ready, durations[begin:end], out=stop[begin:end])
-    return stop
+    return np.array(times.run(schedule).end)
 
 
 @dataclass(frozen=True)
@@ -124,40 +106,43 @@ class _Times:
     transfer: Seconds
     transfer_backward: Seconds | None
 
-
-def _durations(schedule: Schedule, tasks: TaskGraph, times: _Times) -> NDArray[np.float64]:
-    """Return how long every task takes: [tasks, ...sets of times]."""
-    stages, edges = len(schedule.graph.stages), len(schedule.graph.edges)
-    over = times.transfer if times.transfer_backward is None else times.transfer_backward
-    tables = {
-        (False, 0): _table(schedule, "forward", times.forward, stages),
-        (False, 1): _table(schedule, "backward", times.backward, stages),
-        (True, 0): _table(schedule, "transfer", times.transfer, edges),
-        (True, 1): _table(schedule, "transfer_backward", over, edges),
-    }
-    if schedule.split:
-        apart = WEIGHT_SHARE * tables[False, 1]
-        if times.weight_gradient is not None:
-            apart = _table(schedule, "weight_gradient", times.weight_gradient, stages)
-        split = schedule.work.weights & np.isin(range(stages), list(schedule.split))[:, None]
-        left = tables[False, 1] - np.where(split, apart, 0.0)
-        if (left < 0).any():
-            raise ValueError("weight_gradient is a part of backward, and longer than it")
-        tables |= {(False, 1): left, (False, 2): apart}
-    sets = np.broadcast_shapes(*(table.shape[:-2] for table in tables.values()))
-    durations = np.zeros((tasks.size, *sets))
-    for (transfer, kind), table in tables.items():
-        chosen = np.flatnonzero((tasks.transfer == transfer) & (tasks.kind == kind))
-        if chosen.size:
-            values = table[..., tasks.place[chosen], tasks.microbatch[chosen]]
-            durations[chosen] = np.moveaxis(np.broadcast_to(values, (*sets, chosen.size)), -1, 0)
-    return durations
+    def run(self, schedule: Schedule) -> ScheduleRun:
+        """Run a schedule, for all sets of times at once."""
+        stages, edges = len(schedule.graph.stages), len(schedule.graph.edges)
+        over = self.transfer if self.transfer_backward is None else self.transfer_backward
+        backward = _table(schedule, "backward", self.backward, stages)
+        computing = [_table(schedule, "forward", self.forward, stages), backward]
+        sending = [
+            _table(schedule, "transfer", self.transfer, edges),
+            _table(schedule, "transfer_backward", over, edges),
+        ]
+        if schedule.split:
+            apart = WEIGHT_SHARE * backward
+            if self.weight_gradient is not None:
+                apart = _table(schedule, "weight_gradient", self.weight_gradient, stages)
+            split = schedule.work.weights & np.isin(range(stages), list(schedule.split))[:, None]
+            left = backward - np.where(split, apart, 0.0)
+            if (left < 0).any():
+                raise ValueError("weight_gradient is a part of backward, and longer than it")
+            computing = [computing[0], left, apart]
+        sets = np.broadcast_shapes(*(table.shape[:-2] for table in (*computing, *sending)))
+        if not sets:
+            lists = ([table.tolist() for table in part] for part in (computing, sending))
+            return checked_run(schedule, *lists)
+        arrays = (
+            [
+                np.moveaxis(np.broadcast_to(table, (*sets, *table.shape[-2:])), (-2, -1), (0, 1))
+                for table in part
+            ]
+            for part in (computing, sending)
+        )
+        return checked_run(schedule, *arrays, later=np.maximum)
 
 
 def _table(schedule: Schedule, name: str, times: Seconds, places: int) -> NDArray[np.float64]:
     """Return times as [..., places, micro-batches]."""
     values = np.asarray(times, dtype=np.float64)
-    if not np.isfinite(values).all() or (values < 0).any():
+    if not (values.min(initial=0.0) >= 0 and values.max(initial=0.0) < np.inf):
         raise ValueError(f"{name} must be finite times of 0 or more")
     if values.ndim == 1:
         values = values[:, None]

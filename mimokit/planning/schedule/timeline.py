@@ -15,7 +15,7 @@ from mimokit.step_kinds import COMPUTATIONS, StepKind
 
 if TYPE_CHECKING:
     from mimokit.planning.schedule.schedule import Schedule
-    from mimokit.planning.schedule.tasks import TaskGraph
+    from mimokit.planning.schedule.tasks import Tasks
 
 Times = NDArray[np.float64]
 
@@ -34,7 +34,7 @@ class Timeline:
     """A simulated schedule; times are in the unit that `simulate` was given."""
 
     schedule: Schedule
-    tasks: TaskGraph
+    tasks: Tasks
     start: Times
     stop: Times
     grad_sync: Times
