@@ -45,15 +45,16 @@ class ModuleLoad:
 
     def bytes(self, stage: Numbers, held_for: Numbers) -> Mapping[str, Numbers]:
         """Return the bytes on a rank of a stage that stores `held_for` micro-batches, by part."""
-        return stage_memory(*self._network, stage, held_for=held_for, **self._stored)
+        return stage_memory(*self._network, held_for, stage, held_for=held_for, **self._stored)
 
     def memory_lines(self, stage: int, held_for: float) -> tuple[MemoryLine, ...]:
         """Return the same with formulas."""
-        return memory_lines(*self._network, stage, held_for=held_for, **self._stored)
+        return memory_lines(*self._network, held_for, stage, held_for=held_for, **self._stored)
 
     @property
-    def _network(self) -> tuple[Module, ParallelSizes, Any, Any]:
-        return self.module, self.sizes, self.inputs.seq, self.micro_batches
+    def _network(self) -> tuple[Module, ParallelSizes, Any]:
+        # Without the micro-batches of a step, so that the bytes of other batches are remembered.
+        return self.module, self.sizes, self.inputs.seq
 
     @property
     def _stored(self) -> dict[str, Any]:

@@ -84,6 +84,7 @@ def _matrices(
     return (*matrices, *router)
 
 
+@lru_cache(maxsize=256)
 def token_weights(net: Transformer) -> float:
     """Return the multiplications of one token with the matrices of all layers."""
     weights = net.dense_layers * layer_weights(net, None)

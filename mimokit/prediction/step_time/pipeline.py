@@ -74,13 +74,10 @@ def module_step(
     2401.10241, table 2).
     """
     last = sizes.pipeline - 1
-    stages, mean = _stages(module, sizes, inputs, system)
-    first, between, end = stages
-    slowest, once = slowest_and_once(first.total, between.total, end.total, sizes.pipeline)
-    once = once - np.maximum(0, sizes.pipeline - 2) * (1 - mean) * between.total
+    times = _stages(module, sizes, inputs, system)
+    slowest, once, busiest = times.slowest, times.once, times.busiest
     hop = boundary_time(module, sizes, inputs, system)
     hidden = system.software.overlaps_sends * np.greater(sizes.virtual, 1)
-    busiest = _busiest(stages, slowest)
     update = update_terms(module, sizes, system, 0, trained=inputs.trained)
     waiting: Numbers = 1.0
     if inputs.weights_apart:
@@ -101,31 +98,49 @@ def module_step(
             update.reduce.seconds, update.gather.seconds, busiest, sizes, system, micro_batches
         ),
         optimizer=update.optimizer.seconds,
-        stages=stages,
+        stages=times.stages,
         weights=busiest.weights * micro_batches if inputs.weights_apart else 0.0,
         waiting=waiting,
         hop=hop,
     )
 
 
+@dataclass(frozen=True)
+class _StageTimes:
+    """Seconds of the stages for one micro-batch.
+
+    Attributes:
+        stages: the first, the fullest middle and the last one.
+        slowest: of these.
+        once: of all stages, one after the other.
+        busiest: the slowest of these.
+    """
+
+    stages: tuple[StageTime, StageTime, StageTime]
+    slowest: Numbers
+    once: Numbers
+    busiest: StageTime
+
+
 @remembered
 def _stages(
     module: Module, sizes: ParallelSizes, inputs: ModuleInput, system: System
-) -> tuple[tuple[StageTime, StageTime, StageTime], Numbers]:
-    """Return the first, the fullest middle and the last stage, and the mean of the middle ones."""
+) -> _StageTimes:
     last = sizes.pipeline - 1
     middle: Numbers = np.minimum(1, last)
     mean: Numbers = 1.0
     if np.any(np.greater(sizes.logits_as_layers, 0)):
         middle, mean = fullest_between(module.net.layers, sizes)
     times = layer_times(module, sizes, inputs, system)
-    first = stage_time(module, sizes, inputs, system, 0, times)
-    if np.ndim(last) == 0 and last == 0:
-        return (first, first, first), mean
-    end = stage_time(module, sizes, inputs, system, last, times)
-    if np.ndim(last) == 0 and last == 1:
-        return (first, end, end), mean
-    return (first, stage_time(module, sizes, inputs, system, middle, times), end), mean
+    first = between = end = stage_time(module, sizes, inputs, system, 0, times)
+    if np.ndim(last) or last > 0:
+        between = end = stage_time(module, sizes, inputs, system, last, times)
+    if np.ndim(last) or last > 1:
+        between = stage_time(module, sizes, inputs, system, middle, times)
+    slowest, once = slowest_and_once(first.total, between.total, end.total, sizes.pipeline)
+    once = once - np.maximum(0, sizes.pipeline - 2) * (1 - mean) * between.total
+    stages = first, between, end
+    return _StageTimes(stages, slowest, once, _busiest(stages, slowest))
 
 
 def last_round(
