@@ -55,7 +55,8 @@ class FramePattern:
 
     def per_replica(self, replicas: int, samples: int) -> tuple[tuple[float, ...], ...]:
         """Return the frames that replicas encode, for each micro-batch."""
-        return _per_replica(self, replicas, samples)
+        told = replicas, samples, self.ordered, self.shared
+        return tuple(_per_replica(counts, *told) for counts in self.counts)
 
     def imbalance(self, replicas: int, samples: int) -> float:
         """Return the frames of the slowest replicas over those of the mean ones, at least 1."""
@@ -66,19 +67,12 @@ class FramePattern:
 
 @functools.lru_cache(maxsize=4096)
 def _per_replica(
-    pattern: FramePattern, replicas: int, samples: int
-) -> tuple[tuple[float, ...], ...]:
-    return tuple(
-        _shares(np.resize(counts, replicas * samples), replicas, pattern)
-        for counts in pattern.counts
-    )
-
-
-def _shares(counts: np.ndarray, replicas: int, pattern: FramePattern) -> tuple[float, ...]:
-    work = SampleWork.of(counts, replicas)
-    order = order_samples([work]) if pattern.ordered else range(len(counts))
-    read = work.per_replica(order)
-    if not pattern.shared or replicas == 1:
+    counts: tuple[int, ...], replicas: int, samples: int, ordered: bool, shared: bool
+) -> tuple[float, ...]:
+    """Return the frames that replicas encode of one micro-batch; longer steps have it, too."""
+    work = SampleWork.of(np.resize(counts, replicas * samples), replicas)
+    read = work.per_replica(order_samples([work]) if ordered else range(replicas * samples))
+    if not shared or replicas == 1:
         return tuple(read.tolist())
     home = np.repeat(np.arange(replicas), read.astype(np.int64))
     return plan_frames(np.ones(len(home)), replicas, home=home, tolerance=TOLERANCE).load_per_rank
