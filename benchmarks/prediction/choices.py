@@ -134,7 +134,7 @@ def _task(row: Row) -> PredictionTask:
     hidden, heads = whole(row, "hidden"), whole(row, "heads")
     head = hidden // heads
     net = Transformer(whole(row, "layers"), hidden, heads, heads, head, whole(row, "ffn"))
-    model = LanguageModel(row["model"], net, VOCABULARY, tied=net.dense.width < UNTIED)
+    model = LanguageModel(row["model"], net, VOCABULARY, tied=net.ffn < UNTIED)
     sizes = ParallelSizes(
         tensor=whole(row, "tp"),
         pipeline=whole(row, "pp"),

@@ -327,9 +327,9 @@ def _latent(row: Row, hidden: int, layers: int) -> LanguageModel:
     published = load_model(known or "deepseek-v3")
     assert isinstance(published, LanguageModel)
     assert published.net.moe is not None
-    mla = published.net.mla
+    attention = published.net.attention
     if (row.get("kv_rank") or "").strip():
-        mla = LatentAttention(*(whole(row, name) for name in LATENT))
+        attention = LatentAttention(*(whole(row, name) for name in LATENT))
     moe = replace(
         published.net.moe,
         experts=whole(row, "experts"),
@@ -340,8 +340,8 @@ def _latent(row: Row, hidden: int, layers: int) -> LanguageModel:
     )
     heads = whole(row, "heads")
     net = replace(
-        published.net, layers=layers, heads=heads, kv_heads=heads, hidden=hidden, moe=moe, mla=mla,
-        ffn=whole(row, "ffn", published.net.ffn),
+        published.net, layers=layers, heads=heads, kv_heads=heads, hidden=hidden, moe=moe,
+        attention=attention, ffn=whole(row, "ffn", published.net.ffn),
     )  # fmt: skip
     without = "w/o MTP" in row["note"] or "DeepSeek" not in row["model"]
     further = whole(row, "further_layers", 0 if without else published.next_token_layers)

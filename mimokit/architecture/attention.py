@@ -17,6 +17,7 @@ from mimokit.architecture.tensor_rows import (
     norm,
     uncut,
 )
+from mimokit.config.meaning import NetworkMeanings
 from mimokit.config.sizes import ParallelSizes
 
 if TYPE_CHECKING:
@@ -27,38 +28,28 @@ if TYPE_CHECKING:
 class GroupedAttention:
     """Attention of heads that share keys and values in groups; its numbers are the network's."""
 
-    head_dim: int
-
-    @property
-    def qk_dim(self) -> int:
-        """Dimensions of a head's query and key."""
-        return self.head_dim
-
-    @property
-    def v_dim(self) -> int:
-        """Dimensions of a head's value."""
-        return self.head_dim
+    def head_dims(self, net: Transformer) -> tuple[int, int]:
+        """Return the dimensions of a head's query and key, and those of its value."""
+        return net.head_dim, net.head_dim
 
     def rows(self, net: Transformer, name: str, place: Place) -> Tensors:
         """Yield one matrix, and norms of heads."""
         # Rows of `linear_qkv` are ordered by query group (its queries, its key, its value), so that
         # equal shares of rows are whole groups as long as the ranks divide them.
-        query, key = net.heads * self.head_dim, net.kv_heads * self.head_dim
+        query, key = net.heads * net.head_dim, net.kv_heads * net.head_dim
         bias = query + (1 + net.key_bias) * key if net.qkv_bias else None
         shape = query + 2 * key, net.hidden
         yield from cut_outputs(f"{name}linear_qkv", place, shape, bias, of=NORMED)
         if net.qk_norm:
             for kind in ("q", "k"):
-                yield uncut(f"{name}{kind}_layernorm.weight", place, self.head_dim)
+                yield uncut(f"{name}{kind}_layernorm.weight", place, net.head_dim)
 
     def saved(self, net: Transformer, sizes: ParallelSizes) -> Iterator[SavedTensor]:
         """Yield queries, keys, values and the output of the core."""
-        numbers = 2 * (net.heads + net.kv_heads) * self.head_dim
+        numbers = 2 * (net.heads + net.kv_heads) * net.head_dim
         yield SavedTensor("attention", numbers / sizes.tensor)
 
-    def further_calls(
-        self, net: Transformer, sizes: ParallelSizes, trains: bool
-    ) -> tuple[int, int]:
+    def more_calls(self, net: Transformer, sizes: ParallelSizes, trains: bool) -> tuple[int, int]:
         """Return collectives of both passes that `layer_collectives` does not count: of biases."""
         of_biases = net.qkv_bias and not net.key_bias and sizes.tensor > net.kv_heads
         return int(of_biases), int(of_biases and trains)
@@ -81,14 +72,13 @@ class LatentAttention:
     rope_dim: int
     v_dim: int
 
-    @property
-    def qk_dim(self) -> int:
-        """Dimensions of a head's query and key."""
-        return self.nope_dim + self.rope_dim
+    def head_dims(self, net: Transformer) -> tuple[int, int]:
+        """Return the dimensions of a head's query and key, and those of its value."""
+        return self.nope_dim + self.rope_dim, self.v_dim
 
     def rows(self, net: Transformer, name: str, place: Place) -> Tensors:
         """Yield its matrices: compressions are whole, ranks share the heads."""
-        query, both = net.heads * self.qk_dim, net.heads * (self.nope_dim + self.v_dim)
+        query, both = net.heads * net.qk_dim, net.heads * (self.nope_dim + self.v_dim)
         if self.q_rank:
             down = f"{name}linear_q_down_proj.weight"
             yield uncut(down, place, self.q_rank, net.hidden, of=NORMED)
@@ -106,14 +96,12 @@ class LatentAttention:
 
     def saved(self, net: Transformer, sizes: ParallelSizes) -> Iterator[SavedTensor]:
         """Yield queries, keys and values, and what they are made of."""
-        query, value = net.heads * self.qk_dim / sizes.tensor, net.heads * self.v_dim / sizes.tensor
+        query, value = net.heads * net.qk_dim / sizes.tensor, net.heads * net.v_dim / sizes.tensor
         compressed = self.q_rank + self.kv_rank + self.rope_dim
         yield SavedTensor("attention", 2 * query + value, again=frozenset({"mla_up_proj"}))
         yield SavedTensor("attention", value + 2 * compressed)
 
-    def further_calls(
-        self, net: Transformer, sizes: ParallelSizes, trains: bool
-    ) -> tuple[int, int]:
+    def more_calls(self, net: Transformer, sizes: ParallelSizes, trains: bool) -> tuple[int, int]:
         """Return those of three tensors that heads are made of, where other attention has one.
 
         They are compressed queries (hidden states, if these are not compressed), compressed keys
@@ -125,3 +113,16 @@ class LatentAttention:
 
 Attention = GroupedAttention | LatentAttention
 """What a layer has in front of its attention's output matrix, which all kinds have alike."""
+GROUPED = GroupedAttention()
+FREE_WIDTHS = (
+    "q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim",
+    "moe_ffn_hidden_size", "moe_shared_expert_intermediate_size",
+)  # fmt: skip
+"""Fields of widths inside of attention and experts, to which no other width is tied."""
+
+
+def attention_of_config(size: NetworkMeanings) -> Attention:
+    """Return the attention of a network in a config."""
+    if not size.latent:
+        return GROUPED
+    return LatentAttention(size.q_rank, size.kv_rank, size.nope_dim, size.rope_dim, size.v_dim)

@@ -56,18 +56,20 @@ def _activations(
 class DenseFeedForward:
     """Two matrices around an activation, three if it is gated."""
 
-    width: int
     tensor_meetings: int = 1
 
     def rows(
         self, net: Transformer, name: str, place: Place, experts: int | None = None
     ) -> Tensors:
         """Yield its matrices."""
-        yield from _matrices(net, self.width, name, place, (NORMED_AGAIN, INNER))
+        yield from _matrices(net, net.ffn, name, place, (NORMED_AGAIN, INNER))
 
     def saved(self, net: Transformer, sizes: ParallelSizes) -> Iterator[SavedTensor]:
         """Yield what the activation function takes and makes."""
-        yield from _activations(net, self.width / sizes.tensor, _MLP)
+        yield from _activations(net, net.ffn / sizes.tensor, _MLP)
+
+
+DENSE = DenseFeedForward()
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
-from mimokit.architecture.attention import LatentAttention
+from mimokit.architecture.attention import attention_of_config
 from mimokit.architecture.encoders import (
     AudioEncoder,
     Encoder,
@@ -150,14 +150,12 @@ def _positions(size: ModuleArchitecture) -> int:
 
 def net_of_config(size: ModuleArchitecture, causal: bool) -> Transformer:
     """Return the description of the layers of a module; see `model_of_config`."""
-    mla = _described(LatentAttention, size) if size.latent else None
     moe = None
     if size.num_moe_experts is not None:
         own = {"ffn": size.expert_ffn, "dense_layers": size.leading_dense}
         moe = _described(MixtureOfExperts, size, **own)
-    # Every head of latent attention has a key and a value.
-    keys = size.heads if size.latent else size.kv_heads
-    return _described(Transformer, size, causal=causal, moe=moe, mla=mla, kv_heads=keys)
+    known = {"attention": attention_of_config(size), "kv_heads": size.key_heads}
+    return _described(Transformer, size, causal=causal, moe=moe, **known)
 
 
 def branch_of_config(

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import cast
 
-from mimokit.architecture.attention import Attention, GroupedAttention, LatentAttention
-from mimokit.architecture.feed_forward import DenseFeedForward, MixtureOfExperts
+from mimokit.architecture.attention import GROUPED, Attention
+from mimokit.architecture.feed_forward import DENSE, MixtureOfExperts
 from mimokit.architecture.tensor_rows import (
     CORE,
     Parameters,
@@ -60,36 +60,27 @@ class Transformer:
     dropout: float = 0.0
     score_dropout: float = 0.0
     moe: MixtureOfExperts | None = None
-    mla: LatentAttention | None = None
+    attention: Attention = GROUPED
 
     def __post_init__(self) -> None:
         if not self.activation:
             object.__setattr__(self, "activation", usual_activation(self.gated))
 
     @cached_property
-    def windowed_layers(self) -> frozenset[int]:
-        """The numbers, from 1, of the layers with a window."""
-        return windowed_layers(self.layers, self.unwindowed) if self.window else frozenset()
-
-    @cached_property
-    def attention(self) -> Attention:
-        """Its attention, up to the core."""
-        return self.mla or GroupedAttention(self.head_dim)
-
-    @cached_property
-    def dense(self) -> DenseFeedForward:
-        """The feed-forward part of layers without experts."""
-        return DenseFeedForward(self.ffn)
+    def reaches(self) -> tuple[int, ...]:
+        """The tokens that each layer attends to at once; 0 for all."""
+        windowed = windowed_layers(self.layers, self.unwindowed)
+        return tuple(self.window * (number in windowed) for number in range(1, self.layers + 1))
 
     @property
     def qk_dim(self) -> int:
         """Dimensions of a head's query and key."""
-        return self.attention.qk_dim
+        return self.attention.head_dims(self)[0]
 
     @property
     def v_dim(self) -> int:
         """Dimensions of a head's value."""
-        return self.attention.v_dim
+        return self.attention.head_dims(self)[1]
 
     @property
     def dense_layers(self) -> int:
@@ -106,10 +97,8 @@ class Transformer:
     @property
     def parameters(self) -> int:
         """The parameters of all layers, without a norm after them."""
-        total = self.dense_layers * layer_parameters(self, None).total
-        if self.moe is not None:
-            total += (self.layers - self.dense_layers) * layer_parameters(self, self.moe).total
-        return total
+        mixed = (self.layers - self.dense_layers) * layer_parameters(self, self.moe).total
+        return self.dense_layers * layer_parameters(self, None).total + mixed
 
 
 def layer_rows(
@@ -120,7 +109,7 @@ def layer_rows(
     experts: int | None = None,
 ) -> Tensors:
     """Yield the tensors of a layer."""
-    attention, part = f"{name}self_attention.", moe or net.dense
+    attention, part = f"{name}self_attention.", moe or DENSE
     yield from norm(f"{name}input_layernorm", net.norm, net.hidden, place)
     yield from net.attention.rows(net, attention, place)
     output = net.hidden, net.heads * net.v_dim

@@ -204,9 +204,7 @@ class ModuleArchitecture(LayerArchitecture, NetworkSizes, NetworkMeanings):
     @property
     def dense_layers(self) -> int:
         """Layers with an ordinary feed-forward layer."""
-        if self.num_moe_experts is None:
-            return self.num_layers
-        return min(self.num_layers, self.leading_dense)
+        return min(self.num_layers, self.leading_dense) if self.experts else self.num_layers
 
     @property
     def counts_tokens(self) -> bool:

@@ -1,7 +1,7 @@
 """What a field of a network means where a config leaves it out."""
 
 from collections.abc import Callable
-from typing import Any, Generic, Literal, Self, TypeVar, cast, overload
+from typing import Any, Generic, Literal, Self, TypeAlias, TypeVar, cast, overload
 
 Normalization = Literal["LayerNorm", "RMSNorm"]
 Activation = Literal["gelu", "gelu_tanh", "quick_gelu", "silu"]
@@ -23,6 +23,7 @@ ROTARY_BASE = 10_000.0
 """Megatron's `rotary_base`."""
 
 T = TypeVar("T")
+LeftOut: TypeAlias = T | Callable[[Any], T]
 
 
 class Meaning(Generic[T]):
@@ -34,12 +35,13 @@ class Meaning(Generic[T]):
         field: of the config.
         left_out: its meaning where it is None: a value, or a function of the network.
         always: files state the field, also where they could leave it out.
+        read: files of weights have it, and it decides what of them is read.
     """
 
     def __init__(
-        self, field: str, left_out: T | Callable[[Any], T], *, always: bool = False
+        self, field: str, left_out: LeftOut[T], *, always: bool = False, read: bool = True
     ) -> None:
-        self.field, self.always = field, always
+        self.field, self.always, self.read = field, always, read
         self._left_out = left_out
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -67,11 +69,6 @@ def usual_activation(gated: bool) -> Activation:
     return "silu" if gated else "gelu"
 
 
-def _head_dim(net: Any) -> int:
-    width: int = net.nope_dim + net.rope_dim if net.latent else net.hidden // net.heads
-    return width
-
-
 class NetworkMeanings:
     """What the fields of a network mean; every description of one has these names."""
 
@@ -80,13 +77,16 @@ class NetworkMeanings:
     heads = Meaning[int]("num_attention_heads", 0)
     vocab = Meaning[int]("vocab_size", 0, always=True)
     keeps_class_token = Meaning[bool]("keep_class_token", False)
-    registers = Meaning[int]("num_registers", 0)
+    registers = Meaning[int]("num_registers", 0, read=False)
     ffn = Meaning[int]("ffn_hidden_size", lambda net: 4 * net.hidden, always=True)
     tied = Meaning[bool]("tied_embeddings", False, always=True)
     rotary_sections = Meaning[tuple[int, ...] | None]("mrope_section", None)
     interleaved_sections = Meaning[bool]("mrope_interleaved", False)
     kv_heads = Meaning[int]("num_query_groups", lambda net: net.heads)
-    head_dim = Meaning[int]("kv_channels", _head_dim)
+    head_dim = Meaning[int](
+        "kv_channels",
+        lambda net: net.nope_dim + net.rope_dim if net.latent else net.hidden // net.heads,
+    )
     gated = Meaning[bool]("gated_linear_unit", False)
     activation = Meaning[Activation]("activation_func", lambda net: usual_activation(net.gated))
     norm = Meaning[Normalization]("normalization", "LayerNorm")
@@ -97,14 +97,14 @@ class NetworkMeanings:
     dropout = Meaning[float]("hidden_dropout", 0.0)
     score_dropout = Meaning[float]("attention_dropout", 0.0)
     rope_theta = Meaning[float]("rotary_base", ROTARY_BASE)
-    vocab_multiple = Meaning[int]("make_vocab_size_divisible_by", VOCABULARY_MULTIPLE)
-    matrix_std = Meaning[float]("init_std", INIT_STD)
+    vocab_multiple = Meaning[int]("make_vocab_size_divisible_by", VOCABULARY_MULTIPLE, read=False)
+    matrix_std = Meaning[float]("init_std", INIT_STD, read=False)
     biased_patches = Meaning[bool]("patch_bias", True)
     norms = Meaning[int]("outer_norms", 1)
     norm_after = Meaning[bool]("post_layer_norm", True)
     key_bias = Meaning[bool]("add_key_bias", True)
     qk_norm = Meaning[bool]("qk_layernorm", False)
-    window = Meaning[int]("window_size", 0)
+    window = Meaning[int]("window_size", 0, read=False)
     unwindowed = Meaning[int | tuple[int, ...]]("full_attention_layers", 0)
     latent = Meaning[bool]("multi_latent_attention", False)
     q_rank = Meaning[int]("q_lora_rank", 0)
@@ -121,8 +121,22 @@ class NetworkMeanings:
     shared_gate = Meaning[bool]("moe_shared_expert_gate", False)
     pre_softmax = Meaning[bool]("moe_router_pre_softmax", lambda net: net.top_k == 1)
     next_token_layers = Meaning[int]("mtp_num_layers", 0)
-    one_row = Meaning[bool]("pooling_head", False)
+    one_row = Meaning[bool]("pooling_head", False, read=False)
     frames_per_patch = Meaning[int]("temporal_patch_size", 1)
+
+    @property
+    def key_heads(self) -> int:
+        """Heads with a key and a value: all of latent attention."""
+        return self.heads if self.latent else self.kv_heads
+
+    @property
+    def attends_to_all(self) -> bool:
+        """Whether positions attend to all, or to all before them, in every layer."""
+        return not self.window
+
+    def has_plain_attention(self, is_causal: bool) -> bool:
+        """Whether Megatron's own attention computes it, whose windows are of positions before."""
+        return not self.latent and (is_causal or self.attends_to_all)
 
 
 MEANINGS = tuple(each for each in vars(NetworkMeanings).values() if isinstance(each, Meaning))

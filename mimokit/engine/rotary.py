@@ -5,10 +5,11 @@ Names and arithmetic of the stretching are those of transformers (`modeling_rope
 
 import math
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 
-from mimokit.config import RopeScaling
+from mimokit.config import ModuleArchitecture, RopeScaling
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,11 @@ class RotaryPositions:
     base: float
     scaling: RopeScaling | None = None
     length: int = 0
+
+    @classmethod
+    def of(cls, network: ModuleArchitecture) -> Self:
+        """Return how the heads of a network turn, if its positions are rotary."""
+        return cls(network.rope_theta, network.rope_scaling, network.seq_length)
 
     @property
     def growth(self) -> float:

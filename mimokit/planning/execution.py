@@ -71,11 +71,10 @@ class ModuleExecution:
     def keeps_scores(self, network: ModuleArchitecture, is_causal: bool) -> bool:
         """Whether attention keeps the scores of all pairs of positions for the backward pass.
 
-        Megatron's own does; it has whole samples, and windows only of positions before.
+        Megatron's own does, which has whole samples.
         """
-        both_sides = network.window_size is not None and not is_causal
         shared = self.size(Axis.CONTEXT) > 1 or self.samples_in_row
-        return not (shared or both_sides or network.multi_latent_attention)
+        return network.has_plain_attention(is_causal) and not shared
 
     @property
     def is_frozen(self) -> bool:

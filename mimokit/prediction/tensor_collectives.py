@@ -21,7 +21,6 @@ from mimokit.architecture.layer_work.collectives import (
     tensor_calls,
 )
 from mimokit.architecture.layers_on_stage import stage_layers
-from mimokit.architecture.transformer import Transformer
 from mimokit.axes import Axis, Choice
 from mimokit.config import ExperimentConfig, ModuleArchitecture
 from mimokit.config.runtime import FRAME_PARALLEL
@@ -91,12 +90,13 @@ def _of_step(
     mixed = int(layers.expert) + further * (net.moe is not None)
     is_frozen = "encoder" in network.frozen_parts
     of_experts = expert_calls(network, ranks, plan.executions[name], is_encoder)
-    of_attention = attention_calls(net, sizes, not is_frozen)
+    more_ahead, more_back = net.attention.more_calls(net, sizes, not is_frozen)
+    more_back += more_ahead * (sizes.recompute == RECOMPUTE_FULL)
     ahead, back = (
         dense * tensor_calls(layer_collectives(net, None, sizes, way))
         + mixed * (tensor_calls(layer_collectives(net, net.moe, sizes, way)) + calls)
         + (dense + mixed) * more
-        for way, calls, more in zip(WAYS, of_experts, of_attention, strict=True)
+        for way, calls, more in zip(WAYS, of_experts, (more_ahead, more_back), strict=True)
     )
     if name == plan.llm_module_name and rank in ranks.stage(0):
         ends.append("embedding")
@@ -191,22 +191,6 @@ def _trains_slices(config: ExperimentConfig, name: str) -> bool:
     if name in config.model.encoder_module_names:
         return "encoder" not in network.frozen_parts
     return not config.model.is_frozen(name)
-
-
-def attention_calls(net: Transformer, sizes: ParallelSizes, trains: bool) -> tuple[int, int]:
-    """Return the collectives of attention that `layer_collectives` does not count, in both passes.
-
-    | per layer | forward | backward |
-    |---|---|---|
-    | latent | | 3 all-reduces in place of 1 |
-    | latent, with sequence parallelism | 3 all-gathers in place of 1 | 3 reduce-scatters and 2 \
-    all-gathers in place of 1 each |
-    | keys without a bias, fewer than ranks | 1 all-gather of biases more | 1 reduce-scatter more |
-
-    What is frozen gathers no inputs again, and its biases have no gradient.
-    """
-    ahead, back = net.attention.further_calls(net, sizes, trains)
-    return ahead, back + (ahead if sizes.recompute == RECOMPUTE_FULL else 0)
 
 
 _DISPATCH = 3

@@ -22,7 +22,7 @@ from tests.rows import rows
 
 # Fields of descriptions that have another name in a config, or follow from several.
 ASIDE = {
-    Transformer: {"causal", "moe", "mla"},
+    Transformer: {"causal", "moe", "attention"},
     MixtureOfExperts: {"ffn", "dense_layers"},
     LatentAttention: set(),
     LanguageModel: {"name", "net", "network", "positions"},

@@ -17,8 +17,8 @@ def _knowing(pattern: str, folder: Path = ROOM) -> list[str]:
 @rows(
     "pattern, most",
     (POOLING, 8),
-    (r"\bmla\b|[Ll]atent|kv_lora", 24),
-    (r"window_size|windowed_layers|\.window\b|full_attention_layers|unwindowed", 17),
+    (r"\bmla\b|MLA|[Ll]atent|kv_lora", 12),
+    (r"window_(size|options|attn|attention|mask)|windowed|full_attention_layers|[Ss]liding", 15),
 )
 def test_few_files_know_a_feature(pattern: str, most: int) -> None:
     files = _knowing(pattern)

@@ -93,7 +93,9 @@ def test_windows_are_those_of_its_layers(
     model = from_hf({**SIZES, **config})
     assert isinstance(model, LanguageModel)
     net = model.net
-    assert (net.window, net.windowed_layers) == (window, windowed)
+    assert {n: reach for n, reach in enumerate(net.reaches, 1) if reach} == dict.fromkeys(
+        windowed, window
+    )
 
 
 def test_layers_of_an_unknown_kind_are_rejected() -> None:

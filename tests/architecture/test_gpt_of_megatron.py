@@ -47,11 +47,13 @@ MODELS = {
             LLAMA,
             kv_heads=8,
             head_dim=12,
-            mla=LATENT,
+            attention=LATENT,
             moe=replace(EXPERTS, shared_ffn=32, dense_layers=1, router_bias=True),
         )
     ),
-    "DeepSeek-V2-Lite": gpt(replace(LLAMA, kv_heads=8, head_dim=12, mla=replace(LATENT, q_rank=0))),
+    "DeepSeek-V2-Lite": gpt(
+        replace(LLAMA, kv_heads=8, head_dim=12, attention=replace(LATENT, q_rank=0))
+    ),
 }
 LAYOUTS = {
     "one rank": ParallelSizes(),
@@ -150,11 +152,13 @@ def build_gpt(
         qk_l2_norm=False,
         pp_rank=stage,
     )
-    if model.net.mla is not None:  # its core has no parameters, and is Transformer Engine's alone
+    attention = model.net.attention
+    if isinstance(attention, LatentAttention):
+        # Its core has no parameters, and is Transformer Engine's alone.
         for layer in block.layer_specs:
             parts = layer.submodules.self_attention.submodules
             parts.core_attention = torch.nn.Identity
-            if not model.net.mla.q_rank:  # 0.16.1 builds no norm then; 0.19.2 asks for none
+            if not attention.q_rank:  # 0.16.1 builds no norm then; 0.19.2 asks for none
                 parts.q_layernorm = IdentityOp
     if sequence_parallel:
         block.layer_norm = _Norm
@@ -192,7 +196,7 @@ def _config(model: LanguageModel, sizes: ParallelSizes, sequence_parallel: bool)
     import torch
     from megatron.core.transformer import MLATransformerConfig, TransformerConfig
 
-    net, moe, mla = model.net, model.net.moe, model.net.mla
+    net, moe, attention = model.net, model.net.moe, model.net.attention
     options: dict[str, Any] = {}
     if moe is not None:
         sparse = net.layers - moe.dense_layers
@@ -206,19 +210,20 @@ def _config(model: LanguageModel, sizes: ParallelSizes, sequence_parallel: bool)
             "moe_router_enable_expert_bias": moe.router_bias,
             "moe_router_score_function": "sigmoid" if moe.router_bias else "softmax",
         }
-    if mla is not None:
+    kind = TransformerConfig
+    if isinstance(attention, LatentAttention):
+        kind = MLATransformerConfig
         options |= {
             "multi_latent_attention": True,
-            "q_lora_rank": mla.q_rank or None,
-            "kv_lora_rank": mla.kv_rank,
-            "qk_head_dim": mla.nope_dim,
-            "qk_pos_emb_head_dim": mla.rope_dim,
-            "v_head_dim": mla.v_dim,
+            "q_lora_rank": attention.q_rank or None,
+            "kv_lora_rank": attention.kv_rank,
+            "qk_head_dim": attention.nope_dim,
+            "qk_pos_emb_head_dim": attention.rope_dim,
+            "v_head_dim": attention.v_dim,
             "qk_layernorm": True,
         }
     else:
         options |= {"kv_channels": net.head_dim, "qk_layernorm": net.qk_norm}
-    kind = TransformerConfig if mla is None else MLATransformerConfig
     return kind(
         num_layers=net.layers,
         hidden_size=net.hidden,

@@ -212,7 +212,7 @@ def test_models_that_the_tables_leave_out_are_described_beside_them(tmp_path: Pa
         "model,q_rank,kv_rank,nope_dim,rope_dim,v_dim\nNew,0,256,64,32,64\n", encoding="utf-8"
     )
     ((measured,), _) = read(tmp_path)
-    assert measured.model.net.mla == LatentAttention(0, 256, 64, 32, 64)
+    assert measured.model.net.attention == LatentAttention(0, 256, 64, 32, 64)
 
 
 def test_gpt_oss_has_windows_and_biases_that_the_tables_leave_out(tmp_path: Path) -> None:

@@ -8,11 +8,6 @@ from mimokit.architecture.huggingface.reading import networks_of
 from mimokit.config.architecture import ModuleArchitecture, network_of_fields
 from mimokit.config.meaning import MEANINGS
 
-_NOT_COMPARED = (
-    "init_std", "window_size", "make_vocab_size_divisible_by", "mtp_loss_scaling_factor",
-    "num_registers", ModuleArchitecture.one_row.field,
-)  # fmt: skip
-"""Fields that decide nothing about what is read, or that files do not have."""
 _COMPARED = (
     "image_size", "patch_size", "num_channels", "merge_size", "max_position_embeddings",
     "projector",
@@ -40,7 +35,7 @@ def contradictions(
     for each in MEANINGS:
         ours, stored = (getattr(source, each.name) for source in (network, theirs))
         left_out = each.field == "mtp_num_layers" and not ours
-        if each.field not in _NOT_COMPARED and ours != stored and not left_out:
+        if each.read and ours != stored and not left_out:
             differing.append((each.field, ours, stored))
     open_fields = set(_chosen(theirs))
     for field in (name for name in _COMPARED if name not in open_fields):

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from mimokit.architecture.feed_forward import MixtureOfExperts
+from mimokit.architecture.feed_forward import DENSE, MixtureOfExperts
 from mimokit.architecture.transformer import Transformer
 from mimokit.axes import Axis
 from mimokit.config.sizes import RECOMPUTE_FULL, Numbers, ParallelSizes
@@ -100,7 +100,7 @@ def _layer(
     net: Transformer, moe: MixtureOfExperts | None, sizes: ParallelSizes, way: Way
 ) -> Iterator[LayerCollective]:
     twice = 2 if way == "backward" else 1
-    around = (sizes.tensor > 1) * (1 + (moe or net.dense).tensor_meetings)
+    around = (sizes.tensor > 1) * (1 + (moe or DENSE).tensor_meetings)
     cut = sizes.sequence_parallel * 1
     yield LayerCollective("all-reduce", Axis.TENSOR, net.hidden, around * (1 - cut))
     yield LayerCollective("all-gather", Axis.TENSOR, net.hidden, around * cut * twice)

@@ -106,8 +106,8 @@ def score_work(net: Transformer, sizes: ParallelSizes, seen: Numbers) -> Numbers
 def visible_tokens(net: Transformer, seq: Numbers) -> Numbers:
     """Return the number of tokens that a token attends to, averaged over tokens and layers."""
     share = 0.5 if net.causal else 1.0
-    windowed = len(net.windowed_layers) / net.layers
-    return (1 - windowed) * share * seq + windowed * np.minimum(net.window, share * seq)
+    shorter = sum(map(bool, net.reaches)) / net.layers
+    return (1 - shorter) * share * seq + shorter * np.minimum(max(net.reaches), share * seq)
 
 
 def layer_weights(net: Transformer, moe: MixtureOfExperts | None) -> float:

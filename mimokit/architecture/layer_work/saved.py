@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 import numpy as np
 
-from mimokit.architecture.feed_forward import MixtureOfExperts
+from mimokit.architecture.feed_forward import DENSE, MixtureOfExperts
 from mimokit.architecture.layer_work.saved_tensor import SavedTensor
 from mimokit.architecture.transformer import Transformer
 from mimokit.config.sizes import (
@@ -38,7 +38,7 @@ def saved_tensors(
     ]
     if net.dropout:
         tensors.append(SavedTensor("residual", 2 * hidden, bytes=1))
-    part = moe or net.dense
+    part = moe or DENSE
     return (*tensors, *net.attention.saved(net, sizes), *part.saved(net, sizes))
 
 

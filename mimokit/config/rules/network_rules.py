@@ -54,10 +54,6 @@ def _are_ascending(numbers: list[int]) -> bool:
     return all(number < after for number, after in itertools.pairwise(numbers))
 
 
-def _visited(m: Subject) -> int:
-    return m.net.moe_router_topk or 2
-
-
 def _patches_of_side(m: Subject) -> int:
     image, patch = m.net.image_size, m.net.patch_size
     if m.net.modality != "vision" or image is None or patch is None or image % patch:
@@ -113,7 +109,7 @@ OF_NETWORKS = (
     ),
     ConfigRule(
         f"{NET}.num_moe_experts",
-        lambda m: (m.net.num_moe_experts or math.inf) < _visited(m) and _visited(m),
+        lambda m: (m.net.num_moe_experts or math.inf) < m.net.top_k and m.net.top_k,
         ", fewer than the {0} that a token visits (moe_router_topk); lower that.",
     ),
     _above_layers("first_k_dense_replace"),

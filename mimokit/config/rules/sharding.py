@@ -135,7 +135,7 @@ def _with_network(
     )
     follows = network.ffn_hidden_size is None and heads % module.tensor_parallel  # from the heads
     padded = network.vocabulary_multiple is not None
-    kv_heads = 0 if heads % groups else heads if network.multi_latent_attention else groups
+    kv_heads = 0 if heads % groups else network.key_heads
     only_values = network.qkv_bias and not network.key_bias
     one_end = any(split) and not all(split)  # which another rule rejects
     return replace(

@@ -44,10 +44,6 @@ with quick_import():
     from megatron.core.transformer.moe.moe_utils import MoEAuxLossAutoScaler
     from megatron.core.transformer.moe.router import TopKRouter
     from megatron.core.transformer.moe.token_dispatcher import MoEAllGatherTokenDispatcher
-    from megatron.core.transformer.multi_latent_attention import (
-        MLASelfAttention,
-        MLASelfAttentionSubmodules,
-    )
     from megatron.core.transformer.multi_token_prediction import (
         MultiTokenPredictionBlock,
         MultiTokenPredictionBlockSubmodules,
@@ -58,7 +54,7 @@ with quick_import():
         TransformerBlock,
         TransformerBlockSubmodules,
     )
-    from megatron.core.transformer.transformer_config import MLATransformerConfig, TransformerConfig
+    from megatron.core.transformer.transformer_config import TransformerConfig
     from megatron.core.transformer.transformer_layer import (
         TransformerLayer,
         get_transformer_layer_offset,
@@ -79,7 +75,7 @@ with quick_import():
         count_from_first_stage,
         token_prediction_spec,
     )
-    from mimokit.engine.megatron.transformer_engine import WholeLinear, take_whole_linear
+    from mimokit.engine.megatron.transformer_engine import take_whole_linear
     from mimokit.engine.megatron.weight_products import WeightProducts
 
 without_transformer_engine()
@@ -111,9 +107,6 @@ __all__ = [
     "GPTModel",
     "HyperCommGrid",
     "LanguageModelEmbedding",
-    "MLASelfAttention",
-    "MLASelfAttentionSubmodules",
-    "MLATransformerConfig",
     "MLPSubmodules",
     "MegatronModule",
     "MimoModel",
@@ -140,7 +133,6 @@ __all__ = [
     "VocabParallelCrossEntropy",
     "VocabUtility",
     "WeightProducts",
-    "WholeLinear",
     "WrappedTorchNorm",
     "build_module",
     "ensure_memory_buffer",

@@ -1,4 +1,4 @@
-"""What stands in for the linear layer of Transformer Engine."""
+"""Latent attention, and what stands in for its linear layer of Transformer Engine."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,6 +7,15 @@ import torch
 import torch.nn.functional as F
 from megatron.core.extensions import transformer_engine
 from megatron.core.transformer import multi_latent_attention
+from megatron.core.transformer.multi_latent_attention import (
+    MLASelfAttention as MLASelfAttention,
+)
+from megatron.core.transformer.multi_latent_attention import (
+    MLASelfAttentionSubmodules as MLASelfAttentionSubmodules,
+)
+from megatron.core.transformer.transformer_config import (
+    MLATransformerConfig as MLATransformerConfig,
+)
 from megatron.core.transformer.transformer_config import TransformerConfig
 
 

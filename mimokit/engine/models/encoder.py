@@ -24,7 +24,6 @@ from mimokit.engine.models.transformer import (
     StagePart,
     block_submodules,
     layer_spec,
-    rotary_positions,
 )
 from mimokit.engine.parallel.context import SequenceCut, with_padding
 from mimokit.engine.parallel.sequence import SliceNorm
@@ -312,7 +311,7 @@ def places_in_row(architecture: ModuleArchitecture, positions: int) -> dict[str,
     """Return the rows of a table of learned positions, 0 if they are rotary, and how these turn."""
     learned = architecture.has_learned_positions(by_default=True)
     table = architecture.max_position_embeddings or positions
-    return {"table": table if learned else 0, "rotary": rotary_positions(architecture)}
+    return {"table": table if learned else 0, "rotary": RotaryPositions.of(architecture)}
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ def fused_options(network: ModuleArchitecture, weights: str) -> dict[str, Any]:
     """
     kernels = fused_kernels()
     activates = kernels.elementwise and _has_kernel(network)
-    causal = network.vocab > 0 and network.window_size is None  # encoders of pixels have no words
+    causal = network.vocab > 0 and network.attends_to_all  # encoders of pixels have no words
     options: dict[str, Any] = {
         "bias_activation_fusion": activates,
         "bias_dropout_fusion": kernels.elementwise,
@@ -55,21 +55,18 @@ def activation_of(config: TransformerConfig) -> Callable[[torch.Tensor], torch.T
     return ACTIVATIONS[_TANH] if approximates else config.activation_func
 
 
-def fuses_attention(execution: ModuleExecution, network: ModuleArchitecture) -> bool:
-    """Whether attention keeps no scores, as kernels of half precision on a GPU do."""
-    half = execution.weights != "fp32" and not network.attention_dropout
-    return fused_kernels().flash and half
-
-
 def core_attention(
     execution: ModuleExecution, network: ModuleArchitecture, mask_type: AttnMaskType
 ) -> Any:
-    """Return the class of attention over sequences that ranks share, or that lie in a row.
+    """Return the class that keeps no scores of pairs of positions; None: Megatron's own keeps them.
 
     Transformer Engine's has kernels for half precision, without masks of padding.
     """
-    fused = fused_kernels().attention
-    own = bool(network.attention_dropout) or network.window_size is not None
+    fused, half = fused_kernels(), execution.weights != "fp32"
+    flash = fused.flash and half and not network.attention_dropout
+    if not flash and execution.keeps_scores(network, mask_type == AttnMaskType.causal):
+        return None
+    own = bool(network.attention_dropout) or not network.attends_to_all
     unmasked = mask_type in (AttnMaskType.causal, AttnMaskType.no_mask)
-    takes = unmasked and execution.weights != "fp32" and not execution.samples_in_row
-    return fused if fused is not None and takes and not own else SequenceAttention
+    takes = unmasked and half and not execution.samples_in_row and not own
+    return fused.attention if takes and fused.attention is not None else SequenceAttention

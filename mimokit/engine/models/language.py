@@ -222,7 +222,7 @@ def _with_positions(hidden: torch.Tensor, table: torch.Tensor, cut: SequenceCut)
 
 
 def _turn(model: megatron.GPTModel, rotary: RotaryPositions | None) -> None:
-    if rotary is None:
+    if rotary is None or not hasattr(model, "rotary_pos_emb"):
         return
     positions = model.rotary_pos_emb
     positions.cp_group = model.pg_collection.cp  # Megatron gives those of three axes global groups
@@ -316,13 +316,12 @@ def language_model_spec(build: transformer.ModuleBuild) -> megatron.ModuleSpec:
 
 def _positions(network: ModuleArchitecture) -> dict[str, Any]:
     learned = network.has_learned_positions(by_default=False)
-    turns = not learned and not network.multi_latent_attention
     return {
         "max_sequence_length": network.max_position_embeddings or network.seq_length,
         "position_embedding_type": (
             "learned_absolute" if learned else "mrope" if network.mrope_section else "rope"
         ),
-        "rotary": transformer.rotary_positions(network) if turns else None,
+        "rotary": RotaryPositions.of(network),
     }
 
 

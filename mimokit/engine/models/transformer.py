@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -27,19 +26,15 @@ from mimokit.engine.activations import ACTIVATIONS
 from mimokit.engine.inside_steps import tell_of_recomputation
 from mimokit.engine.megatron import (
     AttnMaskType,
-    MLATransformerConfig,
     ModuleSpec,
     ProcessGroupCollection,
-    SelfAttention,
     TransformerBlockSubmodules,
     TransformerConfig,
     TransformerLayer,
     get_gpt_layer_local_spec,
     get_transformer_layer_offset,
     multiply_in_fp8,
-    tensor_parallel,
 )
-from mimokit.engine.models.attention import window_options
 from mimokit.engine.models.dispatch import take_rows
 from mimokit.engine.models.dropout import set_dropout
 from mimokit.engine.models.experts import (
@@ -48,12 +43,10 @@ from mimokit.engine.models.experts import (
     layer_with,
     tell_of_crossings,
 )
-from mimokit.engine.models.fusions import core_attention, fused_options, fuses_attention
-from mimokit.engine.models.key_bias import LinearWithoutKeyBias
-from mimokit.engine.models.latent import latent_attention_spec, latent_options
+from mimokit.engine.models.fusions import fused_options
 from mimokit.engine.models.rng import module_seed, seed_weights
-from mimokit.engine.parallel.sequence import HeadNorm, SliceNorm
-from mimokit.engine.rotary import RotaryPositions
+from mimokit.engine.models.self_attention import attention_config, attention_spec
+from mimokit.engine.parallel.sequence import SliceNorm
 from mimokit.planning.execution import Dtype, ModuleExecution
 from mimokit.planning.types import LayoutPlan
 
@@ -61,38 +54,6 @@ from mimokit.planning.types import LayoutPlan
 def causal_mask(tokens: int, device: torch.device) -> torch.Tensor:
     """Return [1, 1, tokens, tokens], True where attention is forbidden."""
     return torch.ones(tokens, tokens, dtype=torch.bool, device=device).triu(1)[None, None]
-
-
-class GroupedSelfAttention(SelfAttention):  # type: ignore[misc]
-    """Megatron's `SelfAttention`, which takes the groups of this module in every case.
-
-    With fewer groups than ranks Megatron cuts the fused matrix of query, key and value into equal
-    rows, gathers what it gives, and lets each rank take its group and its share of the group's
-    heads. megatron-core 0.16.1 asks the global parallel state for group and rank there.
-    """
-
-    def get_query_key_value_tensors(
-        self, hidden_states: torch.Tensor, *args: Any, **options: Any
-    ) -> Any:
-        """Return query, key and value, each [tokens, samples, heads of this rank, width]."""
-        groups, ranks = self.config.num_query_groups, self.world_size
-        if groups >= ranks:
-            return super().get_query_key_value_tensors(hidden_states, *args, **options)
-        mixed, _ = self.linear_qkv(hidden_states)
-        mixed = tensor_parallel.all_gather_last_dim_from_tensor_parallel_region(
-            mixed, self.pg_collection.tp
-        )
-        sharing = ranks // groups
-        group, place = divmod(self.pg_collection.tp.rank(), sharing)
-        width = self.hidden_size_per_attention_head
-        heads = self.config.num_attention_heads // groups
-        of_group = mixed.unflatten(-1, (groups, heads + 2, width))[:, :, group]
-        share = heads // sharing
-        query = of_group[:, :, place * share : (place + 1) * share]
-        key = of_group[:, :, heads : heads + 1]
-        if self.config.qk_layernorm:
-            query, key = self.q_layernorm(query), self.k_layernorm(key)
-        return query, key, of_group[:, :, heads + 1 :]
 
 
 @dataclass(frozen=True)
@@ -150,12 +111,11 @@ def transformer_config(
     gradients, which are divided by the global token count afterwards. Only under this rule is the
     result independent of the data parallel sizes.
     """
-    latent = bool(architecture.multi_latent_attention)
-    kind = MLATransformerConfig if latent else TransformerConfig
     chunks = execution.size(Axis.VIRTUAL_PIPELINE)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # about CUDA graph settings that are not used
-        config = kind(
+        return attention_config(
+            architecture,
             num_layers=architecture.num_layers,
             hidden_size=architecture.hidden_size,
             ffn_hidden_size=architecture.ffn,
@@ -166,7 +126,6 @@ def transformer_config(
             virtual_pipeline_model_parallel_size=chunks if chunks > 1 else None,
             sequence_parallel=bool(execution.sizes.sequence_parallel),
             mrope_section=rotary_sections(architecture),
-            **window_options(architecture),
             use_cpu_initialization=True,
             calculate_per_token_loss=True,
             bf16=execution.weights == "bf16",
@@ -176,32 +135,9 @@ def transformer_config(
             hidden_dropout=architecture.dropout,
             attention_dropout=architecture.score_dropout,
             **_RECOMPUTED[execution.size(Choice.RECOMPUTE)],
-            **{
-                **_layer_options(architecture),
-                **(latent_options(architecture) if latent else {}),
-                **fused_options(architecture, execution.weights),
-            },
+            **_layer_options(architecture) | fused_options(architecture, execution.weights),
             **expert_options(architecture, execution),
         )
-    growth = rotary_positions(architecture).growth
-    if growth != 1 and not latent:
-        _grow(config, growth)
-    return config
-
-
-def rotary_positions(architecture: ModuleArchitecture) -> RotaryPositions:
-    """Return how the heads of a module turn with positions, if these are rotary."""
-    theta, scaling = architecture.rope_theta, architecture.rope_scaling
-    return RotaryPositions(theta, scaling, architecture.seq_length)
-
-
-def _grow(config: TransformerConfig, growth: float) -> None:
-    """Let Megatron's attention multiply queries and keys that turn.
-
-    It reads fields that its configuration has not: they grow by 1 + 0.1 mscale log(factor).
-    """
-    config.yarn_rotary_scaling_factor = math.exp(10)
-    config.yarn_mscale, config.yarn_mscale_all_dim = growth - 1, 0.0
 
 
 def rotary_sections(architecture: ModuleArchitecture) -> list[int] | None:
@@ -239,44 +175,20 @@ def _layer_options(architecture: ModuleArchitecture) -> dict[str, Any]:
 def layer_spec(build: ModuleBuild, mask_type: AttnMaskType) -> ModuleSpec:
     """Return Megatron's local layer as an architecture describes it.
 
-    A module with whole samples on every rank has Megatron's own attention, as has the oracle, so
-    that a check of a layout compares the two. Half precision on a GPU has kernels instead that do
-    not keep the scores of all pairs of positions. Megatron's windows are causal and read no mask.
-
     (`get_vit_layer_with_local_spec` of 0.16.1 is causal: a patch does not attend to later ones.)
     """
     architecture = build.architecture
     spec = copy.deepcopy(get_gpt_layer_local_spec(normalization=architecture.normalization))
     spec.submodules.input_layernorm = spec.submodules.pre_mlp_layernorm = SliceNorm
-    if architecture.multi_latent_attention:
-        spec.submodules.self_attention = latent_attention_spec(architecture, mask_type)
-    else:
-        _describe_attention(spec.submodules.self_attention, build, mask_type)
-    parts = spec.submodules.self_attention.submodules
-    if architecture.output_bias != architecture.ffn_bias:
-        parts.linear_proj = _with_bias(parts.linear_proj, architecture.output_bias)
+    spec.submodules.self_attention = attention_spec(
+        spec.submodules.self_attention, architecture, build.execution, mask_type
+    )
     spec = seeded(spec, build.seed)
     spec.params["further"] = architecture.next_token_layers
     if architecture.num_moe_experts is not None:
         spec.params["experts"] = experts_spec(architecture)
         spec.params["dense_layers"] = architecture.dense_layers
     return spec
-
-
-def _describe_attention(attention: ModuleSpec, build: ModuleBuild, mask_type: AttnMaskType) -> None:
-    architecture, execution = build.architecture, build.execution
-    attention.module, parts = GroupedSelfAttention, attention.submodules
-    attention.params = {"attn_mask_type": mask_type}
-    if architecture.qk_layernorm:
-        parts.q_layernorm = parts.k_layernorm = HeadNorm
-    is_causal = mask_type == AttnMaskType.causal
-    fuses = fuses_attention(execution, architecture)
-    if fuses or not execution.keeps_scores(architecture, is_causal):
-        parts.core_attention = core_attention(execution, architecture, mask_type)
-    if architecture.ffn_bias and not architecture.qkv_bias:
-        parts.linear_qkv = _with_bias(parts.linear_qkv, False)
-    elif architecture.qkv_bias and not architecture.key_bias:
-        parts.linear_qkv = LinearWithoutKeyBias
 
 
 def block_submodules(
@@ -301,13 +213,6 @@ def _span_of_chunk(config: TransformerConfig, further: int, stage: int, chunk: i
     chunks = ParallelSizes(pipeline=stages * (config.virtual_pipeline_model_parallel_size or 1))
     spans = stage_spans(config.num_layers, chunks, further)
     return spans[(chunk or 0) * stages + stage % stages]
-
-
-def _with_bias(linear: type, bias: bool) -> type:
-    def build(self: Any, *args: Any, **options: Any) -> None:
-        linear.__init__(self, *args, **{**options, "bias": bias})  # type: ignore[misc]
-
-    return type(linear.__name__, (linear,), {"__init__": build})
 
 
 class SeededTransformerLayer(TransformerLayer):  # type: ignore[misc]

@@ -20,7 +20,7 @@ from mimokit.engine.models.patches import (
     token_grids,
 )
 from mimokit.engine.models.row_head import row_head
-from mimokit.engine.models.transformer import StagePart, rotary_positions
+from mimokit.engine.models.transformer import StagePart
 from mimokit.engine.rotary import RotaryPositions
 
 
@@ -220,7 +220,7 @@ def _parameters(architecture: ModuleArchitecture) -> dict[str, Any]:
         "table": rows_of_table(architecture),
         "interpolated": architecture.position_embedding_type == "interpolated",
         "rotary": replace(
-            rotary_positions(architecture), length=max(geometry.rows, geometry.columns)
+            RotaryPositions.of(architecture), length=max(geometry.rows, geometry.columns)
         ),
         "patch_bias": architecture.biased_patches,
         "window": math.isqrt(window) if window < geometry.patches else 0,

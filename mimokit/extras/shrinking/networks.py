@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from mimokit.architecture.attention import FREE_WIDTHS
 from mimokit.config import ExperimentConfig, ModuleArchitecture
 
 Accepts = Callable[[ExperimentConfig], bool]
@@ -10,12 +11,10 @@ Accepts = Callable[[ExperimentConfig], bool]
 HEAD = 8
 """Width of a head; with three axes a head keeps its frequencies."""
 
-LATENT = 16
-"""Widths of what latent attention compresses to."""
+INNER = 16
+"""Widths inside of attention and experts."""
 
 WORDS = 128
-
-_LATENT = ("q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim")
 
 
 def with_small_networks(config: ExperimentConfig, accepts: Accepts) -> ExperimentConfig:
@@ -65,7 +64,7 @@ def _narrow(config: ExperimentConfig, name: str) -> Iterator[ExperimentConfig]:
         }  # fmt: skip
         if network.kv_channels is not None:
             fields["kv_channels"] = width
-        yield _with_network(config, name, **fields, **_groups(network, heads), **_experts(network))
+        yield _with_network(config, name, **fields, **_groups(network, heads), **_inner(network))
 
 
 def _groups(network: ModuleArchitecture, heads: int) -> dict[str, int]:
@@ -75,13 +74,8 @@ def _groups(network: ModuleArchitecture, heads: int) -> dict[str, int]:
     return {"num_query_groups": max(1, groups * heads // network.num_attention_heads)}
 
 
-def _experts(network: ModuleArchitecture) -> dict[str, int]:
-    fields = {
-        field: LATENT
-        for field in ("moe_ffn_hidden_size", "moe_shared_expert_intermediate_size")
-        if getattr(network, field) is not None
-    }
-    return fields | {f: LATENT for f in _LATENT if getattr(network, f) is not None}
+def _inner(network: ModuleArchitecture) -> dict[str, int]:
+    return {field: INNER for field in FREE_WIDTHS if getattr(network, field) is not None}
 
 
 def _few_tokens(config: ExperimentConfig, name: str) -> Iterator[ExperimentConfig]:

@@ -105,12 +105,12 @@ def fit_cores(hardware: Hardware, steps: Sequence[StepTime]) -> tuple[Hardware, 
         [step.cpu_seconds - least for step, least in zip(on_all, products, strict=True)],
         [str(step.training) for step in on_all],
     )
-    unlatent = _alone(hardware, most, fit.constants)
+    fitted = _alone(hardware, most, fit.constants)
     shared, latency = {}, {}
     timed = {step.training: step for step in steps}
     for ranks in sorted({training.ranks for training in timed}):
         whole, cut = timed[Training(ranks)], timed.get(Training(ranks, layers=4, tensor=2))
-        at_once = unlatent
+        at_once = fitted
         if cut is not None:
             least = fit.constants["latency"]
             latency[ranks] = max(least, _latency(whole, cut, hardware, most, fit.constants))
@@ -121,7 +121,7 @@ def fit_cores(hardware: Hardware, steps: Sequence[StepTime]) -> tuple[Hardware, 
             if training.ranks == ranks and training.tensor == 1
         )
     cores = Cores(shared, fit.constants["micro_batch"], fit.constants["step"], latency)
-    return replace(unlatent, cores=cores), fit
+    return replace(fitted, cores=cores), fit
 
 
 def _latency(

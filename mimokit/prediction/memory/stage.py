@@ -131,7 +131,7 @@ def _kept(
     inputs = storage.number * net.hidden * tokens / sizes.sequence_shards
     kept: Numbers = inputs * whole.total
     if storage.keeps_copies:
-        copies = storage.number * tokens * (net.heads * net.v_dim + net.dense.width) / sizes.tensor
+        copies = storage.number * tokens * (net.heads * net.v_dim + net.ffn) / sizes.tensor
         kept = kept + copies * (layers.dense - whole.dense)
     further = np.equal(stage, sizes.pipeline - 1) * module.next_token_layers
     each = {

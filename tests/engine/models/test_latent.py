@@ -51,8 +51,8 @@ def _found_and_wanted(compressed, scaling):
     import torch.distributed as dist
 
     from mimokit.config import ModuleArchitecture, RopeScaling
-    from mimokit.engine.megatron import AttnMaskType, build_module
-    from mimokit.engine.models.latent import latent_attention_spec
+    from mimokit.engine.megatron import AttnMaskType, build_module, get_gpt_layer_local_spec
+    from mimokit.engine.models.self_attention import attention_spec
     from mimokit.engine.models.transformer import transformer_config
     from mimokit.planning.execution import ModuleExecution
 
@@ -62,7 +62,8 @@ def _found_and_wanted(compressed, scaling):
         q_lora_rank=compressed, rope_scaling=scaling and RopeScaling(**scaling),
     )  # fmt: skip
     theirs, rotary = _of_hugging_face(compressed, scaling)
-    spec = latent_attention_spec(network, AttnMaskType.causal)
+    local = get_gpt_layer_local_spec().submodules.self_attention
+    spec = attention_spec(local, network, ModuleExecution(), AttnMaskType.causal)
     groups = SimpleNamespace(tp=dist.group.WORLD, cp=dist.group.WORLD)
     config = transformer_config(network, ModuleExecution())
     ours = build_module(spec, config=config, layer_number=1, pg_collection=groups).eval()

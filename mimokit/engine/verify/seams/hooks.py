@@ -19,8 +19,8 @@ from mimokit.engine.verify.seams.places import Columns, RowPlaces, places_of_lay
 from mimokit.engine.verify.seams.recorder import Recorder
 from mimokit.planning.seams import LOSS, PROJECTOR, SeamPhase
 
-Share = Callable[[dict[str, Any]], Columns]
-"""Takes the named arguments of a call."""
+Share = Callable[[torch.Tensor, dict[str, Any]], Columns]
+"""Takes an input or output, and the named arguments of the call."""
 
 NORMS = ("input_layernorm", "pre_mlp_layernorm", "final_layernorm")
 
@@ -124,7 +124,7 @@ class _Layers:
             if not isinstance(first, torch.Tensor) or not first.requires_grad:
                 return None
             own = first.view_as(first)  # what others add to the gradient of the input is not here
-            self._backward(operation, own, held, taken(named))
+            self._backward(operation, own, held, taken(own, named))
             return (own, *rest), named
 
         def behind(module: Any, args: Any, named: Any, output: Any) -> None:
@@ -132,7 +132,7 @@ class _Layers:
             if held is None:
                 return
             self.recorder.note_line(self.name, operation)
-            columns = given(named)
+            columns = given(tensor, named)
             self._record(operation, SeamPhase.FORWARD, held, columns, tensor)
             if after is not None:
                 self._backward(after, tensor, held, columns)
@@ -216,35 +216,32 @@ def _first(output: Any) -> torch.Tensor:
     return output[0] if isinstance(output, tuple) else output  # type: ignore[no-any-return]
 
 
-def _whole(named: dict[str, Any]) -> Columns:
+def _whole(tensor: torch.Tensor, named: dict[str, Any]) -> Columns:
     return None
 
 
 def _rows_of_weight(part: Any) -> Share:
-    return lambda named: share_of_columns(
+    return lambda tensor, named: share_of_columns(
         part.weight if named.get("weight") is None else named["weight"], 0
     )
 
 
 def _columns_of_weight(part: Any) -> Share:
-    return lambda named: share_of_columns(part.weight, 1)
+    return lambda tensor, named: share_of_columns(part.weight, 1)
 
 
 def _queries_before(part: Any) -> Share:
     """Return the share of the queries whose values are the input of a matrix.
 
-    The heads are the same; in latent attention those of queries and values differ in width.
+    The heads are the same; those of queries and of values may differ in width.
     """
-    config = part.config
-    if not config.multi_latent_attention:
-        return _columns_of_weight(part)
-    width = int(config.qk_head_dim + config.qk_pos_emb_head_dim)
 
-    def columns(named: dict[str, Any]) -> Columns:
+    def columns(queries: torch.Tensor, named: dict[str, Any]) -> Columns:
         values = share_of_columns(part.weight, 1)
         if values is None:
             return None
-        own = int(config.v_head_dim)
+        number, width = queries.shape[-2:]
+        own = len(values) // number
         heads = values[::own] // own
         return (width * heads[:, None] + np.arange(width)).reshape(-1)
 

@@ -92,11 +92,13 @@ class LanguageShard:
             if learned
             else layers.turns(positions, self._frequencies, self._like.dtype, self._rotary.growth)
         )
-        sees_all = new == 1 and not batch.padded
-        allowed = None if sees_all else _allowed(places, batch.padding, before + new)
-        window = self.model.net.window
-        windowed = _allowed(places, batch.padding, before + new, window) if window else None
-        tokens = layers.Tokens(allowed, windowed, turned)
+        sees_all, reaches = new == 1 and not batch.padded, self.model.net.reaches
+        allowed = {
+            reach: _allowed(places, batch.padding, before + new, reach)
+            for reach in set(reaches)
+            if reach or not sees_all
+        }
+        tokens = layers.Tokens([allowed.get(reach) for reach in reaches], turned)
         hidden = self.layers(self._embedded(batch.ids, positions), tokens, cache)
         if cache is not None:
             cache.advance(new)
@@ -119,16 +121,15 @@ class LanguageShard:
         return all_gathered(logits, self.group).movedim(0, -2).flatten(-2)[..., : self.model.vocab]
 
 
-def _allowed(
-    places: torch.Tensor, padding: torch.Tensor, tokens: int, window: int = 0
-) -> torch.Tensor:
+def _allowed(places: torch.Tensor, padding: torch.Tensor, tokens: int, reach: int) -> torch.Tensor:
     """Return which tokens attend to which: [batch, 1, new tokens, all tokens].
 
+    A token attends to as many as `reach`, itself the last; to all before it if that is 0.
     Padding attends to itself, since a softmax over nothing is not a number.
     """
     columns = torch.arange(tokens, device=places.device)
     earlier = columns <= places[:, None]
-    if window:
-        earlier &= columns > places[:, None] - window
+    if reach:
+        earlier &= columns > places[:, None] - reach
     real = columns >= padding[:, None, None]
     return ((earlier & real) | (columns == places[:, None]))[:, None]

@@ -6,7 +6,7 @@ matrix of query, key and value inside a group, and its output is gathered. Keys 
 earlier tokens are sharded over the ranks as the heads are.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -74,13 +74,12 @@ class Tokens:
     """What layers need to know of their tokens.
 
     Attributes:
-        allowed: [batch, 1, new tokens, all tokens]: which tokens attend to which; None: all to all.
-        windowed: likewise, in layers with a window.
+        allowed: of each layer, which tokens attend to which, [batch, 1, new tokens, all tokens];
+            None: all to all.
         turned: rotary positions of the new tokens, if there are some.
     """
 
-    allowed: torch.Tensor | None = None
-    windowed: torch.Tensor | None = None
+    allowed: Sequence[torch.Tensor | None]
     turned: Turns | None = None
 
 
@@ -152,8 +151,7 @@ class Layers:
         value = value.transpose(1, 2)
         if cache is not None:
             key, value = cache.extended(number, key, value)
-        windowed = number + 1 in self.net.windowed_layers
-        mixed = _mixed(query, key, value, tokens.windowed if windowed else tokens.allowed)
+        mixed = _mixed(query, key, value, tokens.allowed[number])
         return self._row(mixed, f"{name}.linear_proj")
 
     def _heads(self, hidden: torch.Tensor, name: str) -> tuple[torch.Tensor, torch.Tensor]:
