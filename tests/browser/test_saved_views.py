@@ -60,6 +60,8 @@ def test_plan_views_and_the_planner_stay_alive(browser_page: Page, tmp_path: Pat
         planner.get_by_role("tab", name=tab).click()
         expect(planner.get_by_role("tab", name=tab)).to_have_attribute("aria-selected", "true")
         expect(planner.locator(".kernel-ended")).to_be_hidden()
+    planner.get_by_role("tab", name="Samples").click()
+    expect(planner.get_by_role("button", name="Find the best layout")).to_be_disabled()
     planner.get_by_role("tab", name="Search").click()
     expect(planner.locator(".kernel-ended")).to_have_text(re.compile("without a kernel"))
     planner.get_by_role("tab", name="Traffic").click()

@@ -165,7 +165,7 @@ class Planner {
   /** On a page without a kernel pictures can be opened, and nothing edited. */
   closeFields() {
     const fields = ":is(input, select, button, textarea)";
-    for (const node of this.root.querySelectorAll(`.asks ${fields}, header ${fields}`)) {
+    for (const node of this.root.querySelectorAll(`:is(.asks, header, .samples-view) ${fields}`)) {
       node.disabled = true;
     }
     setText(this.notice, "A saved planner: its pictures can be opened, its fields not edited. Run its cell to edit it.");
