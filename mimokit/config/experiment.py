@@ -151,8 +151,6 @@ class ExperimentConfig(ExperimentSections):
 def _with_layout(
     config: ExperimentConfig, mode: DeploymentMode, modules: Mapping[str, Sizes]
 ) -> ExperimentConfig:
-    from mimokit.config.world_size import needed_world_size
-
     if mode not in SCHEDULE_OF_MODE:
         right = ", ".join(SCHEDULE_OF_MODE)
         raise _rejected("layout", "deployment_mode", mode, f"choose one of {right}")
@@ -161,7 +159,7 @@ def _with_layout(
         if name not in old:
             raise _rejected("layout", name, name, f"the modules are {', '.join(old)}")
     sizes = {name: _merged(old[name], modules.get(name), mode) for name in old}
-    world = needed_world_size(config.model)
+    world = config.model.needed_world_size
     if mode == "heterogeneous":
         sizes = _side_by_side(sizes, modules, world)
     elif world is not None:

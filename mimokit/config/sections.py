@@ -56,12 +56,40 @@ class ModelSection(ConfigModel):
     @property
     def total_world_size(self) -> int:
         """Ranks of the modules; raises `ConfigError` if a missing data_parallel leaves it open."""
-        from mimokit.config.world_size import needed_world_size, unknown_world_size
-
-        needed = needed_world_size(self)
+        needed = self.needed_world_size
         if needed is None:
-            raise ConfigError(unknown_world_size(self))
+            raise ConfigError(self.unknown_world_size)
         return needed
+
+    @property
+    def needed_world_size(self) -> int | None:
+        """Ranks of the modules together, None where a missing data_parallel leaves it open.
+
+        On shared ranks any complete module determines it; the language module is tried first.
+        """
+        stated = self.module_parallelisms
+        names = dict.fromkeys((self.llm_module_name, *stated))
+        complete = [stated[n] for n in names if n in stated and stated[n].data_parallel is not None]
+        if self.deployment_mode == "heterogeneous":
+            if len(complete) < len(stated):
+                return None
+            return max(module.rank_offset + module.total_ranks for module in complete)
+        return complete[0].total_ranks if complete else None
+
+    @property
+    def unknown_world_size(self) -> tuple[Problem, ...]:
+        """One problem per module whose missing data_parallel leaves the world size open."""
+        return tuple(
+            Problem(
+                name,
+                "data_parallel",
+                None,
+                f"Module '{name}': data_parallel is missing and without a world size it cannot be "
+                "worked out; give --world-size (world_size=... in Python) or data_parallel.",
+            )
+            for name, module in self.module_parallelisms.items()
+            if module.data_parallel is None
+        )
 
     @property
     def encoder_module_names(self) -> tuple[str, ...]:

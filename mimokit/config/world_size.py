@@ -1,17 +1,12 @@
-"""How many ranks a model needs, and how many replicas of a module a world has room for."""
-
-from __future__ import annotations
+"""How many replicas of a module a world has room for."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from mimokit.config.errors import Problem
 from mimokit.config.parallelism import LARGEST_WORLD, ModuleParallelismConfig
+from mimokit.config.sections import ModelSection
 from mimokit.units import counted
-
-if TYPE_CHECKING:
-    from mimokit.config.sections import ModelSection
 
 
 @dataclass(frozen=True)
@@ -30,46 +25,15 @@ class ResolvedWorld:
     given: frozenset[str]
 
 
-def needed_world_size(model: ModelSection) -> int | None:
-    """Return the ranks that the modules need together, None where a missing size leaves it open.
-
-    On shared ranks any complete module determines the world size; the language module is tried
-    first.
-    """
-    names = dict.fromkeys((model.llm_module_name, *model.module_parallelisms))
-    modules = [model.module_parallelisms[n] for n in names if n in model.module_parallelisms]
-    complete = [module for module in modules if module.data_parallel is not None]
-    if model.deployment_mode == "heterogeneous":
-        if len(complete) < len(modules):
-            return None
-        return max(module.rank_offset + module.total_ranks for module in complete)
-    return complete[0].total_ranks if complete else None
-
-
-def unknown_world_size(model: ModelSection) -> tuple[Problem, ...]:
-    """Return one problem per module whose missing data_parallel leaves the world size open."""
-    return tuple(
-        Problem(
-            name,
-            "data_parallel",
-            None,
-            f"Module '{name}': data_parallel is missing and without a world size it cannot be "
-            "worked out; give --world-size (world_size=... in Python) or data_parallel.",
-        )
-        for name, module in model.module_parallelisms.items()
-        if module.data_parallel is None
-    )
-
-
 def resolve(model: ModelSection, world_size: int | None) -> ResolvedWorld:
     """Fill in every missing data_parallel; the model itself is left as it is."""
     stated = frozenset(
         name for name, module in model.module_parallelisms.items() if module.data_parallel
     )
     rejected = _world_problems(world_size)
-    world = needed_world_size(model) if world_size is None or rejected else world_size
+    world = model.needed_world_size if world_size is None or rejected else world_size
     if world is None:
-        problems = rejected or unknown_world_size(model)
+        problems = rejected or model.unknown_world_size
         return ResolvedWorld(None, dict(model.module_parallelisms), problems, stated)
     sizes: dict[str, ModuleParallelismConfig] = {}
     problems = rejected

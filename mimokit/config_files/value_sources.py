@@ -11,7 +11,6 @@ from typing import Any
 
 from mimokit.config.errors import unknown_name
 from mimokit.config.experiment import ExperimentConfig
-from mimokit.config.world_size import needed_world_size
 from mimokit.config_files.implications import fill_in
 from mimokit.config_files.inheritance import Layer, layer_of, leaves, merged, read_layers
 from mimokit.config_files.loading import SWEEP, config_from_mapping
@@ -69,7 +68,7 @@ def resolved_values(
     stem = layers[0].path.stem
     config = config_from_mapping(content, name=stem, world_size=world_size, world_may_be_open=True)
     sources = _Sources(layers, _implied(content), config)
-    if world_size is not None or needed_world_size(config.model) is not None:
+    if world_size is not None or config.model.needed_world_size is not None:
         config.finalize(world_size)
     values = leaves((), config.to_mapping())
     return tuple(SourcedValue(path, value, sources.of(path)) for path, value in values)

@@ -18,7 +18,7 @@ from mimokit.config.graph import Topology, topological_order
 from mimokit.config.rules import ValidationContext
 from mimokit.config.rules.pair_rules import SAMPLES
 from mimokit.config.rules.sharding import pair_problems
-from mimokit.config.world_size import resolve, unknown_world_size
+from mimokit.config.world_size import resolve
 from mimokit.planning.bridges.plan import (
     plan_colocated_bridge,
     plan_disjoint_bridge,
@@ -91,7 +91,7 @@ def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> Lay
     check_plannable(config)
     world = resolve(config.model, config.ranks_of_replica(world_size))
     if world.world_size is None or world.problems:
-        raise ConfigError(world.problems or unknown_world_size(config.model))
+        raise ConfigError(world.problems)
     model, data = config.model, config.data
     order = topological_order(model.module_topology)
     modules = {name: ModuleRanks.of(name, world.sizes[name]) for name in order}

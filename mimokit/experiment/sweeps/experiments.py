@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TypeAlias
 
 from mimokit.config import ConfigError, ExperimentConfig, Problem
-from mimokit.config.world_size import needed_world_size
 from mimokit.config_files.inheritance import BASELINE, PRESET_PREFIX
 from mimokit.config_files.sweep import load_experiments
 from mimokit.experiment.checkpoints import check_restarts, resumed
@@ -42,7 +41,7 @@ class Experiment:
         """The ranks of its world; None if that is not known."""
         if self.config is None:
             return None
-        needed = needed_world_size(self.config.model)
+        needed = self.config.model.needed_world_size
         return None if needed is None else needed * self.config.replicas
 
     @property
@@ -250,7 +249,7 @@ def _chosen(experiment: Experiment, engines: int) -> Experiment:
         return experiment
     config = experiment.config.model_copy(deep=True)
     try:
-        config.finalize(engines if needed_world_size(config.model) is None else None)
+        config.finalize(engines if config.model.needed_world_size is None else None)
         check_weight_files(config.model)
         check_trainable(config)
     except ConfigError as error:
