@@ -1,4 +1,4 @@
-"""`ModuleExecution`: how the ranks of a module compute it, decided once from the config."""
+"""`ModuleExecution`: how the ranks of a module compute it."""
 
 from __future__ import annotations
 
@@ -7,16 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from mimokit.axes import Axis, Choice
-from mimokit.config import ExperimentSections, ModuleArchitecture
+from mimokit.config import ModuleArchitecture
 from mimokit.config.runtime import PRECISION_OF_RUNS
-from mimokit.config.sizes import ParallelSizes, sizes_of
-from mimokit.planning.ranks import ModuleRanks
+from mimokit.config.sizes import ParallelSizes
 
 Dtype: TypeAlias = Literal["fp32", "bf16", "fp16"]
-
-_WEIGHTS: Mapping[str, Dtype] = {"fp32": "fp32", "tf32": "fp32", "fp16": "fp16"}
-"""Precision of matrix products -> dtype of the weights; with all others weights are bf16."""
-
 
 ALONE = ParallelSizes(sequence_parallel=False, distributed_optimizer=False)
 """One rank, which has all of a module and of its optimizer."""
@@ -90,63 +85,3 @@ class ModuleExecution:
         """Options of torch's optimizers, by name, that are not those of the run."""
         options = {"lr": self.learning_rate, "weight_decay": self.weight_decay}
         return {name: value for name, value in options.items() if value is not None}
-
-
-def plan_executions(
-    config: ExperimentSections, modules: Mapping[str, ModuleRanks]
-) -> dict[str, ModuleExecution]:
-    """Return the execution of every module.
-
-    A field that the config leaves out has the value with which it runs (`LEFT_OUT`). In homogeneous
-    mode encoders lie whole in the language module's first stage and are executed as it is.
-    """
-    model = config.model
-    executions = {name: _plan_execution(config, ranks) for name, ranks in modules.items()}
-    if model.deployment_mode == "homogeneous":
-        language = replace(executions[model.llm_module_name], samples_in_row=False)
-        language = language.resized(pipeline=1, virtual=1, expert=1, expert_tensor=1)
-        for name in model.encoder_module_names:
-            encoder = executions[name]
-            executions[name] = replace(
-                language,
-                frozen_parts=encoder.frozen_parts,
-                learning_rate=encoder.learning_rate,
-                weight_decay=encoder.weight_decay,
-            )
-    return executions
-
-
-def _plan_execution(config: ExperimentSections, ranks: ModuleRanks) -> ModuleExecution:
-    stated = config.model.module_parallelisms[ranks.module]
-    network = config.model.module_architectures.get(ranks.module)
-    section = None if network is None else network.optimizer
-    precision = config.runtime.precision or PRECISION_OF_RUNS
-    sizes = sizes_of(stated, ranks.data_parallel, 1)
-    sizes = replace(
-        sizes,
-        sequence_parallel=bool(sizes.tensor > 1 and sizes.sequence_parallel),
-        instances=sizes.instances if sizes.distributed_optimizer else 1,
-        reduces_behind=False,
-    )
-    return ModuleExecution(
-        sizes,
-        token_dispatcher=stated.in_runs("moe_token_dispatcher_type"),
-        samples_in_row=_are_in_row(config, ranks.module),
-        precision=precision,
-        weights=_WEIGHTS.get(precision, "bf16"),
-        overlap_reduction=stated.in_runs("overlap_grad_reduce"),
-        frozen_parts=frozenset() if network is None else network.frozen_parts,
-        learning_rate=None if section is None else section.lr,
-        weight_decay=None if section is None else section.weight_decay,
-    )
-
-
-def _are_in_row(config: ExperimentSections, module: str) -> bool:
-    # The language model sends all text decoders the same rows, without padding where experts count
-    # tokens.
-    model, packed = config.model, config.data.pack_sequences_in_batch
-    writing = [n for n in model.decoder_module_names if n not in model.reconstructing_names]
-    if module not in writing:
-        return packed and module == model.llm_module_name
-    networks = map(model.module_architectures.get, writing)
-    return packed or any(network is not None and network.counts_tokens for network in networks)

@@ -25,7 +25,7 @@ from mimokit.planning.bridges.plan import (
     plan_first_stage_bridge,
     without_gradient,
 )
-from mimokit.planning.execution import plan_executions
+from mimokit.planning.executions import plan_executions
 from mimokit.planning.program import plan_program
 from mimokit.planning.ranks import ModuleRanks, RankRanges
 from mimokit.planning.replicas import plan_replicas
