@@ -55,14 +55,10 @@ def convert(
     """Convert weights into a layout's files, into those of another layout, or back."""
     with refusals():
         _check_target(to, tp is not None or pp is not None, max_shard_size is not None)
-        from mimokit.engine.weights.conversion import (
-            bytes_of_size,
-            convert_to_hf,
-            convert_to_layout,
-        )
+        from mimokit.engine.weights.conversion import convert_to_hf, convert_to_layout
 
         if to == "hf":
-            most = None if max_shard_size is None else bytes_of_size(max_shard_size)
+            most = None if max_shard_size is None else _bytes_of_size(max_shard_size)
             files = convert_to_hf(directory, out, most)
         else:
             files = convert_to_layout(
@@ -81,6 +77,22 @@ def _check_target(to: str, sizes: bool, shard_size: bool) -> None:
     if to == "layout" and shard_size:
         what = "--max-shard-size belongs to --to hf; a layout has one file a rank"
         raise refused("Options", "max_shard_size", to, what)
+
+
+def _bytes_of_size(text: str) -> int:
+    """Return the bytes of a size such as 5GB, 500MB or 20KB (1 KB is 1,000 bytes), or 4GiB."""
+    from pydantic import ByteSize, TypeAdapter
+
+    from mimokit.planning.weights.directory import refused
+
+    try:
+        size = int(TypeAdapter(ByteSize).validate_python(text))
+    except (ValueError, OverflowError):
+        size = 0
+    if size > 0:
+        return size
+    what = f"'{text}' is not a size; write bytes, or 500MB, 5GB or 4GiB"
+    raise refused("Option --max-shard-size", "max_shard_size", text, what)
 
 
 def memory(

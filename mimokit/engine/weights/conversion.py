@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import ByteSize, TypeAdapter
 
 from mimokit.engine.weights.files import Shapes, TensorSource, bytes_of_data, opened, write_tensors
 from mimokit.engine.weights.reading import read_parameter
@@ -193,15 +192,3 @@ def _new_directory(target: Path, needed: int) -> Iterator[Path]:
         raise refused(target, "path", str(target), f"it cannot be written ({why})") from None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def bytes_of_size(text: str) -> int:
-    """Return the bytes of a size such as 5GB, 500MB or 20KB (1 KB is 1,000 bytes), or 4GiB."""
-    try:
-        size = int(TypeAdapter(ByteSize).validate_python(text))
-    except (ValueError, OverflowError):
-        size = 0
-    if size > 0:
-        return size
-    what = f"'{text}' is not a size; write bytes, or 500MB, 5GB or 4GiB"
-    raise refused("Option --max-shard-size", "max_shard_size", text, what)
