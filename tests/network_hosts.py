@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from mimokit.cluster.local import commands
+from mimokit.cluster.local.entries import connection_file, profile_directory
 from mimokit.cluster.local.processes import fork_process, kill_group
 from mimokit.cluster.local.starting import ONE_THREAD
 
@@ -193,7 +194,7 @@ def engines_on(address: str, places: Sequence[Host], folder: Path) -> Iterator[P
     Returns:
         The connection file for clients.
     """
-    commands.profile_directory(folder).mkdir(parents=True)
+    profile_directory(folder).mkdir(parents=True)
     found = json.dumps([vars(host) for host in places])
     command = [sys.executable, "-m", "tests.network_hosts", str(folder), address, found]
     # Threads of OpenMP would not survive the fork, and what needs them would wait for ever.
@@ -205,7 +206,7 @@ def engines_on(address: str, places: Sequence[Host], folder: Path) -> Iterator[P
             if server.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"no engines; see the logs in {folder}")
             time.sleep(0.02)
-        yield commands.connection_file(folder)
+        yield connection_file(folder)
     finally:
         server.communicate()
         server.wait(30)

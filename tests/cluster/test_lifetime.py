@@ -14,9 +14,9 @@ import psutil
 import pytest
 
 from mimokit.cluster import ClusterError, EngineCluster, RankDied, link
-from mimokit.cluster.local import commands, pool
+from mimokit.cluster.local import pool
 from mimokit.cluster.local.callers import Caller
-from mimokit.cluster.local.entries import ClusterEntry
+from mimokit.cluster.local.entries import ENGINE_FILE, ClusterEntry, connection_file
 from mimokit.cluster.local.listing import clusters
 from mimokit.cluster.local.server import EngineServer
 from mimokit.cluster.process import is_stopped
@@ -49,7 +49,7 @@ def test_close_leaves_no_process() -> None:
 def test_engines_wait_for_a_controller_that_is_still_writing(
     half: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = commands.connection_file(tmp_path, commands.ENGINE_FILE)
+    file = connection_file(tmp_path, ENGINE_FILE)
     file.parent.mkdir(parents=True)
     if half is not None:
         file.write_text(half)

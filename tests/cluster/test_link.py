@@ -15,7 +15,8 @@ from jupyter_client.session import Session
 
 from mimokit.cluster import EngineCluster
 from mimokit.cluster.local.callers import SOCKET_FILE
-from mimokit.cluster.local.commands import CLIENT_FILE, ENGINE_FILE, SOCKET, connection_file
+from mimokit.cluster.local.commands import SOCKET
+from mimokit.cluster.local.entries import CLIENT_FILE, ENGINE_FILE, connection_file
 from mimokit.cluster.local.pool import LocalPool
 from tests.cluster.functions import describe_rank
 

@@ -18,8 +18,7 @@ from mimokit.analysis import read_run
 from mimokit.cli.main import app
 from mimokit.cluster import ClusterError, EngineCluster
 from mimokit.cluster.local.callers import SOCKET_FILE
-from mimokit.cluster.local.commands import connection_file
-from mimokit.cluster.local.entries import entry_of
+from mimokit.cluster.local.entries import connection_file, entry_of
 from mimokit.cluster.local.listing import clusters
 from mimokit.experiment import reconnect
 from mimokit.experiment.results.folder import EARLIER

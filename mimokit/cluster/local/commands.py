@@ -4,19 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-CLIENT_FILE = "ipcontroller-client.json"
-ENGINE_FILE = "ipcontroller-engine.json"
+from mimokit.cluster.local.entries import ENGINE_FILE, connection_file, profile_directory
+
 SOCKET = "socket"
-
-
-def profile_directory(directory: Path) -> Path:
-    """Where ipyparallel keeps its files while the cluster lives."""
-    return directory / "profile"
-
-
-def connection_file(directory: Path, name: str = CLIENT_FILE) -> Path:
-    """The file with the addresses and the key of the controller."""
-    return profile_directory(directory) / "security" / name
 
 
 def engine_connection(directory: Path) -> dict[str, Any] | None:

@@ -26,9 +26,21 @@ PREFIX = "mimokit-cluster-"
 ENTRY = "cluster.json"
 MOST_OF_ENTRY = 2**16
 """Bytes."""
+CLIENT_FILE = "ipcontroller-client.json"
+ENGINE_FILE = "ipcontroller-engine.json"
 NAMES = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 LONGEST_PLACE = 60
 """Characters of the path of the directory for temporary files; that of a socket may have 103."""
+
+
+def profile_directory(directory: Path) -> Path:
+    """Where ipyparallel keeps its files while the cluster lives."""
+    return directory / "profile"
+
+
+def connection_file(directory: Path, name: str = CLIENT_FILE) -> Path:
+    """The file with the addresses and the key of the controller."""
+    return profile_directory(directory) / "security" / name
 
 
 @dataclass(frozen=True)
@@ -121,6 +133,7 @@ def new_folder(name: str | None) -> Path:
         folder.mkdir(mode=0o700)
     except FileExistsError:
         raise ClusterError(f"{folder} is there and no cluster: choose another name") from None
+    profile_directory(folder).mkdir()
     return folder
 
 

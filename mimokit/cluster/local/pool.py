@@ -17,8 +17,7 @@ import psutil
 from mimokit.cluster.errors import ClusterError
 from mimokit.cluster.link import connect
 from mimokit.cluster.local.callers import Caller
-from mimokit.cluster.local.commands import connection_file
-from mimokit.cluster.local.entries import ClusterEntry, clear
+from mimokit.cluster.local.entries import ClusterEntry, clear, connection_file
 from mimokit.cluster.local.starting import StartOptions, called, start_server
 from mimokit.cluster.patience import slowdown
 from mimokit.cluster.pool import Engine, Linked, WeakListener

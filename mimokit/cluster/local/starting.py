@@ -12,7 +12,6 @@ import psutil
 from mimokit.cluster.devices import HIDDEN, gpus_of_host
 from mimokit.cluster.errors import ClusterError
 from mimokit.cluster.local.callers import Caller, call, listen_in
-from mimokit.cluster.local.commands import profile_directory
 from mimokit.cluster.local.entries import ClusterEntry, clear, entry_of, new_folder
 from mimokit.cluster.state_folder import compiler_caches
 from mimokit.import_path import handed_on, module_command
@@ -47,7 +46,6 @@ def start_server(n: int, options: StartOptions) -> tuple[ClusterEntry, psutil.Po
     """
     environment = _environment(n)
     directory = new_folder(options.name)
-    profile_directory(directory).mkdir()
     entry = ClusterEntry(
         directory=str(directory),
         launch="fork" if options.fork else "plain",
