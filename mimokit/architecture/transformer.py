@@ -72,6 +72,13 @@ class Transformer:
         windowed = windowed_layers(self.layers, self.unwindowed)
         return tuple(self.window * (number in windowed) for number in range(1, self.layers + 1))
 
+    @cached_property
+    def shortened(self) -> tuple[float, int]:
+        """The share of layers that attend to at most so many tokens, where others attend to all."""
+        if not self.window:
+            return 0.0, 0
+        return len(windowed_layers(self.layers, self.unwindowed)) / self.layers, self.window
+
     @property
     def qk_dim(self) -> int:
         """Dimensions of a head's query and key."""

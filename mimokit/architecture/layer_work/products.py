@@ -106,8 +106,8 @@ def score_work(net: Transformer, sizes: ParallelSizes, seen: Numbers) -> Numbers
 def visible_tokens(net: Transformer, seq: Numbers) -> Numbers:
     """Return the number of tokens that a token attends to, averaged over tokens and layers."""
     share = 0.5 if net.causal else 1.0
-    shorter = sum(map(bool, net.reaches)) / net.layers
-    return (1 - shorter) * share * seq + shorter * np.minimum(max(net.reaches), share * seq)
+    shorter, most = net.shortened
+    return (1 - shorter) * share * seq + shorter * np.minimum(most, share * seq)
 
 
 def layer_weights(net: Transformer, moe: MixtureOfExperts | None) -> float:
