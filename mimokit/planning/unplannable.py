@@ -157,19 +157,20 @@ def _tags(model: ModelSection, data: DataConfig) -> Iterator[Problem]:
         len(fed) * (sets if mode == "colocated" and sizes[name].pipeline_parallel == 1 else 1)
         for name, fed in topology.items()
     )
-    rows = (
-        ("microbatch", data.num_microbatches, "data", "num_microbatches"),
-        ("edge", within + between, "model", "pipeline_parallel"),
-        ("slot", max(first_stage_slots(model).values(), default=0), "model", "topology"),
-    )
-    for field, count, section, name in rows:
-        if count > (room := ROOM[field]):
-            sentence = (
-                f"The pipeline has {counted(count, 'value')} of {field}, but a message tag holds "
-                f"{room:,}; plan for at most as many."
-            )
-            fix: Fix = {"path": f"{section}.{name}", "value": room}
-            yield Problem(section, name, count, sentence, fix if section == "data" else None)
+    slots = max(first_stage_slots(model).values(), default=0)
+    yield from _too_many("microbatch", data.num_microbatches, "data", "num_microbatches")
+    yield from _too_many("edge", within + between, "model", "pipeline_parallel")
+    yield from _too_many("slot", slots, "model", "topology")
+
+
+def _too_many(field: str, count: int, section: str, name: str) -> Iterator[Problem]:
+    if count > (room := ROOM[field]):
+        sentence = (
+            f"The pipeline has {counted(count, 'value')} of {field}, but a message tag holds "
+            f"{room:,}; plan for at most as many."
+        )
+        fix: Fix = {"path": f"{section}.{name}", "value": room}
+        yield Problem(section, name, count, sentence, fix if section == "data" else None)
 
 
 def first_stage_slots(model: ModelSection) -> dict[str, int]:
