@@ -76,7 +76,7 @@ class Planner {
         this.gaps.parentNode), this.worldErrors.node);
   }
 
-  /** A box to tick that is no field of the layout. */
+  /** A tick box of the view, which does not change the layout. */
   box(type, text, title) {
     return tickBox(text, (on) => this.send({ type, on }), { class: "check", title });
   }

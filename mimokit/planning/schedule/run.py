@@ -129,7 +129,7 @@ class ScheduleRun:
                     return woken
                 begin = later(begin, arrival)
             if kind and ended[kind - 1][stage][microbatch] is None:
-                return woken  # a backward in front of its own forward never begins
+                return woken  # a backward ordered before its own forward cannot begin
             begun[kind][stage][microbatch] = begin
             now = begin + self._seconds[kind][stage][microbatch]
             ended[kind][stage][microbatch] = now
