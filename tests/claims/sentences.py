@@ -101,7 +101,7 @@ PROVED: Mapping[str, tuple[str, ...]] = {
     "In homogeneous mode encoders": (
         "tests/planning/test_execution.py"
         "::test_homogeneous_encoders_are_executed_as_the_first_stage_that_they_lie_in",
-        "tests/planning/test_three_phase.py::test_an_encoder_has_one_stage_there_or_as_many",
+        "tests/config/test_refusals.py::test_modules_that_do_not_fit_are_refused_in_sentences",
     ),
     "Checkpoints go on bit for bit": (
         f"{_ENGINE}/checkpoints/test_resume.py::test_every_fault_of_a_resume_is_named",

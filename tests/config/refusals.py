@@ -9,7 +9,13 @@ from typing import Any
 import mimokit
 from mimokit.config import ConfigError, MimoParallelismConfig, Problem, check_runnable
 from tests.config.sections import load, network, put, sections, text_head, three_encoders
-from tests.layouts_apart import apart_config, decoded_config, with_adapter
+from tests.layouts_apart import (
+    apart_config,
+    apart_multimodal_config,
+    decoded_config,
+    with_adapter,
+    with_image_decoder,
+)
 from tests.layouts_multimodal import multimodal_config
 from tests.rows import table
 
@@ -33,6 +39,12 @@ def staged() -> dict[str, Any]:
     return put(content, "model.special_token_ids", {"probe": 1024})
 
 
+def painted(encoder: str) -> dict[str, Any]:
+    """Return an encoder of several modalities, and a decoder of what it reads."""
+    read = apart_multimodal_config({encoder: ONE, LANGUAGE: ONE})
+    return with_image_decoder(read, ONE, encoder).to_mapping()
+
+
 BASES: dict[str, Callable[[], dict[str, Any]]] = {
     "small": sections,
     "three encoders": three_encoders,
@@ -46,6 +58,9 @@ BASES: dict[str, Callable[[], dict[str, Any]]] = {
     "staged": staged,
     "model alone": sections,
     "adapted": lambda: with_adapter(apart_config(ONE, ONE), ONE).to_mapping(),
+    "painted": lambda: with_image_decoder(apart_config(ONE, ONE), ONE).to_mapping(),
+    "any size painted": lambda: painted("qwen"),
+    "sound painted": lambda: painted("audio"),
 }
 """Configs to change; a row without a `base` changes the small one."""
 

@@ -8,7 +8,7 @@ import mimokit
 from mimokit.config import ConfigError, check_runnable
 from mimokit.config.layer_architecture import LayerArchitecture
 from mimokit.config.parallelism import ModuleParallelismConfig
-from tests.config.sections import load, network, only, problems, put, sections
+from tests.config.sections import load, network, problems, put, sections
 from tests.layouts_apart import decoded_config
 
 LANGUAGE = "language_module"
@@ -55,16 +55,6 @@ def test_nothing_of_them_is_written_unless_it_is_said() -> None:
         assert f"{word}:" not in text
 
 
-@pytest.mark.parametrize(
-    ("precision", "why"), [("nvfp4", "needs GPUs of"), ("bf61", "do not know")]
-)
-def test_a_precision_of_other_hardware_is_not_run(precision: str, why: str) -> None:
-    config = load(put(sections(), "runtime.precision", precision))
-    with pytest.raises(ConfigError, match=f"precision is {precision}, which .*{why}") as refused:
-        check_runnable(config)
-    assert only(refused.value.problems).fix == {"path": "runtime.precision", "value": None}
-
-
 def test_positions_of_encoders_need_not_divide_and_sequences_do() -> None:
     both = {"tensor_parallel": 2, "context_parallel": 2, "sequence_parallel": True}
     content = sections({**both, "data_parallel": 1}, {**both, "data_parallel": 1})
@@ -77,18 +67,6 @@ def test_positions_of_encoders_need_not_divide_and_sequences_do() -> None:
         (LANGUAGE, "context_parallel")
     }
     assert "cuts its 126 tokens into 4 unequal pieces" in found[0].sentence
-
-
-def test_a_decoder_has_a_learned_position_for_every_token() -> None:
-    config = decoded_config(dict.fromkeys(("images", LANGUAGE, "writer"), (1, 1, 1)))
-    writer = config.model.module_architectures["writer"]
-    writer.position_embedding_type = "learned_absolute"
-    mimokit.plan(config)
-    for field in ("max_position_embeddings", "seq_length"):
-        networks = config.model.module_architectures
-        networks["writer"] = writer.model_copy(update={field: 41})
-        with pytest.raises(ConfigError, match=f"{field} is 41, but its samples have 42 tokens"):
-            mimokit.plan(config)
 
 
 def test_sequences_of_decoders_need_not_divide() -> None:

@@ -63,6 +63,8 @@ def check_words(row: dict[str, Any]) -> None:
     found = refused(row)
     assert any(says(problem, row["said"]) for problem in found), found
     assert all(problem.sentence.endswith((".", "?")) for problem in found)
+    if "mended" in row:
+        mimokit.plan(load(changed(content_of(row), row["mended"]), row.get("world")))
 
 
 def test_modules_that_do_not_fit_are_refused_in_sentences(subtests: pytest.Subtests) -> None:

@@ -478,19 +478,6 @@ def _with(config: ExperimentConfig, path: str, value: object) -> ExperimentConfi
     return config
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "said"),
-    [
-        ("model.module_parallelisms.images.pipeline_parallel", 2, "pipeline_parallel 2"),
-        ("model.module_parallelisms.images.sequence_parallel", True, "sequence_parallel"),
-        ("model.module_architectures.images.weights", "/nowhere", "weights /nowhere"),
-    ],
-)
-def test_what_a_builder_does_not_go_with_is_rejected(path: str, value: object, said: str) -> None:
-    with pytest.raises(ConfigError, match=f"builder tests.*is refused with {said}"):
-        checked_code(_with(_config((2, 1), (2, 1)), path, value))
-
-
 def test_a_spec_of_a_whole_modality_shares_no_images_and_no_experts() -> None:
     from types import SimpleNamespace
 

@@ -19,31 +19,8 @@ def apart(microbatches: int, mode: str = "1f1b") -> ExperimentConfig:
     return load(put(content, "data.num_microbatches", microbatches))
 
 
-def test_micro_batches() -> None:
-    mimokit.plan(apart(1024))
-    with pytest.raises(ConfigError) as refused:
-        mimokit.plan(apart(1025))
-    (problem,) = refused.value.problems
-    assert problem.sentence == (
-        "The pipeline has 1,025 values of microbatch, but a message tag holds 1,024; plan for at "
-        "most as many."
-    )
-    assert problem.fix == {"path": "data.num_microbatches", "value": 1024}
-
-
 def test_modules_on_shared_ranks_send_no_tags() -> None:
     mimokit.plan(apart(1025, "colocated"))
-
-
-def test_edges() -> None:
-    content = sections({"data_parallel": 1}, {**APART, "pipeline_parallel": 128}, "1f1b")
-    put(content, "model.module_architectures.language_module.num_layers", 128)
-    mimokit.plan(load(content))  # 127 edges between its stages, one from the encoder
-    put(content, "model.module_architectures.images.num_layers", 4)
-    put(content, "model.module_parallelisms.images.pipeline_parallel", 2)
-    put(content, "model.module_parallelisms.language_module.rank_offset", 2)
-    with pytest.raises(ConfigError, match="129 values of edge, but a message tag holds 128; plan"):
-        mimokit.plan(load(content))
 
 
 def many_encoders(count: int) -> ExperimentConfig:

@@ -5,7 +5,7 @@ from collections import defaultdict
 import pytest
 
 import mimokit
-from mimokit.config import ConfigError, ExperimentConfig
+from mimokit.config import ExperimentConfig
 from mimokit.config_files import config_from_mapping
 from tests.planning.layouts import layout, sizes
 from tests.rows import rows
@@ -220,14 +220,3 @@ def test_the_notebook_picture() -> None:
     assert "the first 84 of 1,653 units" in long._repr_html_()
     assert len(long._repr_html_()) < 120_000
     assert len(str(long).splitlines()) < 130
-
-
-def test_data_parallel_sizes_that_do_not_divide_each_other() -> None:
-    # Trap T30: 3 and 2.
-    config = big_and_small()
-    content = config.to_mapping()
-    content["model"]["module_parallelisms"]["images"] = sizes(tp=1, dp=3)
-    content["model"]["module_parallelisms"]["language"]["rank_offset"] = 3
-    content["data"]["base_batch_size"] = 3
-    with pytest.raises(ConfigError, match=r"'images': data_parallel is 3, .* 'language' is 2"):
-        config_from_mapping(content)

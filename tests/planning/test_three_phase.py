@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 import mimokit
 from mimokit.config import ConfigError, ExperimentConfig
-from mimokit.config_files import config_from_mapping
 from mimokit.planning import LayoutPlan, ModuleRanks
 from mimokit.planning.bridges.plan import plan_first_stage_bridge
 from mimokit.planning.bridges.routes import Route
@@ -136,39 +135,12 @@ def test_encoders_run_for_some_or_all_micro_batches_at_once() -> None:
                 assert program.schedule.in_flight(encoder) == wanted
 
 
-def test_bad_numbers_of_micro_batches_per_pass() -> None:
-    config = three_phase(sizes(pp=2, dp=2), 2, 5, images=sizes(dp=4))
-    content = config.to_mapping()
-    content["runtime"]["encoder_microbatches"] = 6
-    with pytest.raises(ConfigError, match="a step has 5 micro-batches") as refused:
-        config_from_mapping(content)
-    assert refused.value.problems[0].fix == {"path": "runtime.encoder_microbatches", "value": 5}
-    apart = layout("heterogeneous", sizes(dp=1, offset=1), 2, 4, images=sizes(dp=1)).to_mapping()
-    apart["runtime"]["encoder_microbatches"] = 2
-    with pytest.raises(ConfigError, match="is refused with deployment_mode heterogeneous"):
-        config_from_mapping(apart)
-
-
 def test_the_model_alone_asks_for_no_phases() -> None:
     with pytest.raises(ConfigError, match="without a pipeline"):
         row_of_the_paper().model.finalize(72)
     config = row_of_the_paper()
     config.model.module_parallelisms["images"].data_parallel = None
     assert config.finalize(72).model.get_parallelism("images").data_parallel == 36
-
-
-def test_an_encoder_has_one_stage_there_or_as_many() -> None:
-    content = row_of_the_paper().to_mapping()
-    content["model"]["module_parallelisms"]["images"] |= {
-        "pipeline_parallel": 4,
-        "data_parallel": 9,
-    }
-    with pytest.raises(ConfigError, match="Module 'images': pipeline_parallel is 4") as refused:
-        config_from_mapping(content)
-    assert refused.value.problems[0].fix == {
-        "path": "model.module_parallelisms.images.pipeline_parallel",
-        "value": 1,
-    }
 
 
 def test_other_ranks_have_another_bridge() -> None:

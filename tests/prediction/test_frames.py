@@ -68,10 +68,6 @@ def test_a_patch_without_effect_is_said_by_the_plan() -> None:
         module.tensor_parallel, module.data_parallel = 8, 1
     (batch,) = mimokit.plan(config, 8).frames
     assert "Frame parallel has no effect: one replica encodes all frames" in str(batch.forecast)
-    del config.model.module_parallelisms["images"], config.model.module_architectures["images"]
-    config.model.special_token_ids, config.model.encoder_module_name = {}, None
-    with pytest.raises(ConfigError, match="but no module encodes images; leave it out"):
-        mimokit.plan(config, 8)
 
 
 def test_the_time_is_that_of_the_prediction() -> None:

@@ -9,7 +9,6 @@ from mimokit.config import ExperimentConfig
 from mimokit.config_files import config_from_mapping, load_experiment_config, load_preset
 from mimokit.config_files.concise import concise_mapping, written_text
 from tests.large_presets import LARGE_PRESETS
-from tests.rows import rows
 from tests.widgets.planner_sessions import IMAGES, LANGUAGE, Driver
 
 
@@ -193,28 +192,6 @@ def test_precision_schedule_strategy_and_optimizer_are_fields() -> None:
     driver.type("strategy.inner_optimizer.name", "adam")
     driver.type("strategy.inner_optimizer.name", "")
     assert "strategy" not in driver.session.draft.content
-
-
-@rows(
-    "path, text",
-    ("strategy.replicas", "many"),
-    ("strategy.replicas", "0"),
-    ("strategy.H", "-1"),
-    ("strategy.name", "daily"),
-    ("runtime.precision", "fp7"),
-    ("runtime.pipeline_schedule", "zigzag"),
-    ("runtime.pipeline_order", "3"),
-    ("strategy.inner_optimizer.name", "lion"),
-)
-def test_what_cannot_be_trained_with_is_a_sentence_at_its_field(path: str, text: str) -> None:
-    driver = Driver("preset:llava_7b_heterogeneous")
-    driver.type(path, text)
-    if driver.sentences:  # a precision nobody knows is rejected by what predicts
-        assert any(path.split(".")[-1] in sentence for sentence in driver.sentences)
-    else:
-        assert "Nothing is predicted" in driver.screen["verdict"]["sentence"]
-    driver.type(path, "")
-    assert driver.sentences == []
 
 
 @pytest.mark.parametrize("name", LARGE_PRESETS)

@@ -2,14 +2,11 @@
 
 import pytest
 
-import mimokit
-from mimokit.config import ConfigError
 from mimokit.experiment import verify
 from tests import seams
 from tests.invariance import STEPS, oracle_of
-from tests.layouts_multimodal import LANGUAGE, multimodal_config
 from tests.planted import planted
-from tests.whole_runs import SHARED, any_size_on_stages, frames_by_fan_in, samples_in_another_order
+from tests.whole_runs import any_size_on_stages, frames_by_fan_in, samples_in_another_order
 
 
 def _backwards(original):
@@ -35,16 +32,3 @@ def test_verification_sees_a_sample_that_is_read_twice(cluster):
     with planted(cluster, seams.ORDER_SAMPLES, _first_sample_twice, world_size=4):
         report = verify(cluster, config, steps=STEPS, oracle=oracle)
     assert not report.passed
-
-
-def test_what_cannot_share_images():
-    config = multimodal_config({"audio": (1, 2), LANGUAGE: (1, 2)}, "homogeneous", **SHARED)
-    with pytest.raises(ConfigError) as refused:
-        mimokit.plan(config)
-    (problem,) = refused.value.problems
-    assert problem.sentence == (
-        "Section 'runtime': patch_type has vit_frame_parallel, but no module encodes images; "
-        "leave it out."
-    )
-    with pytest.raises(ConfigError, match="patch_type"):
-        config.runtime.patch_type = ["frames"]

@@ -8,10 +8,7 @@ import torch
 
 import mimokit
 from mimokit.cluster import RankError
-from mimokit.config import ConfigError
-from mimokit.config.layer_architecture import ProjectorArchitecture
 from mimokit.experiment import explain, verify
-from mimokit.experiment.prepare import finalized_copy
 from mimokit.experiment.reference import single_rank
 from mimokit.planning.layout import plan_checked
 from tests import seams
@@ -20,8 +17,6 @@ from tests.layouts_apart import apart_config, apart_multimodal_config, with_adap
 from tests.layouts_multimodal import LANGUAGE
 from tests.planted import planted
 from tests.whole_runs import whole_runs
-
-INNER = ProjectorArchitecture(deepstack_layers=[1])
 
 
 def _config(adapter=(1, 1, 1), *options, **fields):
@@ -129,21 +124,3 @@ def test_a_right_adapter_has_no_culprit(cluster):
     assert report.not_compared == ()
     compared = {one.seam.operation for one in report.compared if one.seam.module == "adapter"}
     assert compared >= {"rows", "bridge", "projector"}
-
-
-@pytest.mark.parametrize(
-    ("name", "fields", "told"),
-    [
-        ("adapter", {"modal_type": None}, "modal_type is missing, but images feeds it; write"),
-        ("adapter", {"seq_length": 5}, "'images', which feeds it, makes up to 4 tokens of an item"),
-        ("images", {"modal_type": "rows"}, "modal_type is rows, but no module feeds it; write"),
-        ("images", {"projector": INNER}, "'language_module' add, but it feeds adapter alone; le"),
-    ],
-)
-def test_plan_and_run_refuse_what_contradicts_itself(name, fields, told):
-    config = _config()
-    network = config.model.get_architecture(name).model_copy(update=fields)
-    config.model.module_architectures[name] = network
-    for refused in (mimokit.plan, finalized_copy):
-        with pytest.raises(ConfigError, match=told):
-            refused(config)

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 import mimokit
-from mimokit.config import ConfigError
 from mimokit.engine.data.batch import targets_of
 from mimokit.experiment import train
 from tests.evaluations import QUICK
@@ -52,18 +51,3 @@ def test_targets_that_a_batch_names():
     own["loss_mask"] = torch.ones(1, 3)
     with pytest.raises(ValueError, match=r"loss_mask of module 'writer' .* shape \(1, 3\), but"):
         targets_of(batch, "writer")
-
-
-@pytest.mark.parametrize(
-    ("changed", "told"),
-    [
-        ({"vocab_size": 15}, "vocab_size is 15, but it writes tokens of the 16 of data.vocab_size"),
-        ({"vocab_size": 17}, "vocab_size is 17, which tensor_parallel 2 does not divide"),
-    ],
-)
-def test_decoders_of_other_vocabularies_are_refused(changed, told):
-    config = _config((1, 1, 1), (1, 1, 1), (2, 1, 1))
-    writer = config.model.get_architecture("writer").model_copy(update=changed)
-    config.model.module_architectures["writer"] = writer
-    with pytest.raises(ConfigError, match=told):
-        mimokit.plan(config)

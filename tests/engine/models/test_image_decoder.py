@@ -5,16 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-import mimokit
 from mimokit.architecture.tokens import AudioGeometry, ImageGeometry
-from mimokit.config import ConfigError, ModuleArchitecture
 from mimokit.engine.data.reconstruction import Reconstruction
 from mimokit.engine.models.patches import cut_patches
 from mimokit.experiment import Evaluations, explain, train
-from tests.layouts_apart import apart_config, apart_multimodal_config, with_image_decoder
-from tests.layouts_multimodal import LANGUAGE
-from tests.rows import rows
-from tests.whole_runs import decoder_of_any_size
+from tests.layouts_apart import apart_config, with_image_decoder
 
 ONE = (1, 1, 1)
 
@@ -80,17 +75,6 @@ def test_pixels_of_images_of_any_size_are_those_of_their_merged_patches():
         made.targets(batch)
 
 
-def test_images_of_any_size_that_are_pooled_are_not_planned():
-    config = decoder_of_any_size(ONE, "qwen")
-    fields = {"pooling_head": True, "merge_size": 1}
-    network = config.model.get_architecture("qwen").model_copy(update=fields)
-    config.model.module_architectures["qwen"] = network
-    with pytest.raises(
-        ConfigError, match="takes images of any size and pools them, so that no row"
-    ):
-        mimokit.plan(config)
-
-
 def test_rows_of_a_recording_are_the_frames_of_its_tokens():
     made = replace(MADE, geometry=AudioGeometry(positions=4, mel_bins=2, merge_size=2))
     recordings = torch.arange(32.0).reshape(2, 2, 8)
@@ -105,72 +89,3 @@ def test_rows_of_a_recording_are_the_frames_of_its_tokens():
         ValueError, match=r"input_features that module 'painter' .* shape \(1, 2, 8\)"
     ):
         made.targets(batch)
-
-
-@rows(
-    "fields, told",
-    (
-        {"image_size": 16},
-        "makes images of 16 x 16 pixels with 1 channel, but those of 'images'",
-    ),
-    (
-        {"patch_size": 8},
-        "an image of 1 row of patch_size 8, but an image of 'images' has 4 tok",
-    ),
-    ({"reconstructs": "sounds"}, "but 'sounds' does not read images; write one of"),
-    (
-        {"merge_size": 2},
-        "merge_size is 2, but the module is a decoder of images; only an encoder or",
-    ),
-    ({"modal_type": "rows"}, "modal_type is rows, but it comes behind 'language_module', whe"),
-)
-def test_decoders_that_make_nothing_of_the_model_are_not_planned(fields, told):
-    config = _config()
-    network = config.model.get_architecture("painter").model_copy(update=fields)
-    config.model.module_architectures["painter"] = network
-    with pytest.raises(ConfigError, match=told):
-        mimokit.plan(config)
-
-
-def test_pixels_that_ranks_cannot_share_are_not_planned():
-    with pytest.raises(ConfigError, match="tensor_parallel is 3, which does not divide the 16 num"):
-        mimokit.plan(
-            with_image_decoder(
-                apart_config(ONE, ONE), (3, 1, 1), num_attention_heads=3, hidden_size=48
-            )
-        )
-
-
-def test_an_encoder_of_several_has_to_be_named():
-    config = apart_multimodal_config({"clip": ONE, "dino": ONE, LANGUAGE: ONE})
-    with pytest.raises(ConfigError, match="several encoders read images"):
-        with_image_decoder(config, ONE, "clip", reconstructs=None)
-    config.model.module_architectures["clip"].reconstructs = "clip"
-    with pytest.raises(
-        ConfigError, match="reconstructs is clip, but the module is a vision encoder"
-    ):
-        mimokit.plan(config)
-
-
-@pytest.mark.parametrize(
-    ("fields", "told"),
-    [
-        ({"mel_bins": 10}, "its mel_bins is 10, but that of 'audio' is 20; write that"),
-        ({"merge_size": 2}, "its merge_size is 2, but that of 'audio' is 4; write that"),
-        (
-            {"reconstructs": "clip"},
-            "makes sound behind 'language_module', but 'clip' does not read",
-        ),
-        (
-            {"projector": {}},
-            "projector is given, but the module is a decoder of sound; only an encoder",
-        ),
-    ],
-)
-def test_decoders_of_other_sound_are_not_planned(fields, told):
-    config = decoder_of_any_size(ONE, "audio")
-    network = config.model.get_architecture("painter").model_dump() | fields
-    changed = ModuleArchitecture(**network)
-    config.model.module_architectures["painter"] = changed
-    with pytest.raises(ConfigError, match=told):
-        mimokit.plan(config)

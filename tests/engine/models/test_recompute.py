@@ -1,20 +1,14 @@
 """What the backward pass computes again has the masks of the forward pass."""
 
-from typing import Any
-
 import pytest
 import torch
 
 import mimokit
-from mimokit.config import ConfigError, ExperimentConfig
 from mimokit.engine.models.rng import ModuleRngTracker
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
-from tests.layouts_multimodal import LANGUAGE
 from tests.rank_steps import state_of
 from tests.whole_runs import recomputed
-
-FULL = {"images": "full", LANGUAGE: "full"}
 
 
 def _gradients(plan, config):
@@ -57,20 +51,6 @@ def test_gradients_are_those_without_recompute_bit_for_bit(cluster, make):
     for (losses, _, tested), (own, _, own_tested) in zip(plain, without_dropout, strict=True):
         assert (losses == own) == (not any(own)), "numbers are dropped in training"
         assert tested == own_tested, "and none in an evaluation"
-
-
-def test_recompute_of_layers_that_no_gradient_passes_is_rejected() -> None:
-    for module, frozen in (("images", ["projector"]), (LANGUAGE, True)):
-        mimokit.plan(_with_frozen(module, frozen))
-    for frozen in (True, ["encoder"]):
-        with pytest.raises(ConfigError, match=r"granularity full is refused with frozen \(layers"):
-            mimokit.plan(_with_frozen("images", frozen))
-
-
-def _with_frozen(module: str, frozen: Any) -> ExperimentConfig:
-    config = recomputed(digits_config((1, 2), (2, 1)), **FULL)
-    config.model.get_architecture(module).frozen = frozen
-    return config
 
 
 def test_a_fork_inside_a_fork_draws_other_numbers() -> None:

@@ -3,12 +3,11 @@
 import pytest
 import torch
 
-import mimokit
 from mimokit.config import ConfigError
 from mimokit.config.checked_code import checked_code
 from mimokit.engine.data.multimodal import MultimodalCollate, MultimodalSample, encoder_inputs
 from mimokit.engine.data.sources import synthetic_data
-from tests.layouts_apart import apart_multimodal_config, decoded_config, with_adapter, with_edge
+from tests.layouts_apart import apart_multimodal_config, with_adapter, with_edge
 from tests.layouts_multimodal import LANGUAGE
 from tests.whole_runs import direct_rows
 
@@ -45,40 +44,6 @@ def test_every_path_to_the_language_model_has_its_places():
     ]
     data = synthetic_data(config)
     data.collate_fn([data.train[number] for number in range(20)])  # all have room
-
-
-@pytest.mark.parametrize(
-    ("graph", "told"),
-    [
-        (
-            {"images": [LANGUAGE, "writer"], LANGUAGE: ["writer"]},
-            "'images': by the topology it feeds writer, which takes a row of every token of "
-            "'language_module', but it has rows of items",
-        ),
-        (
-            {"images": [LANGUAGE], LANGUAGE: ["writer"], "writer": ["other"]},
-            "'writer': by the topology it feeds other, which takes a row of every token of "
-            "'language_module', but it comes behind 'language_module' and ends in logits",
-        ),
-    ],
-)
-def test_only_the_language_module_feeds_what_is_behind_it(graph, told):
-    config = decoded_config({"images": ALONE, LANGUAGE: ALONE, "writer": ALONE, "other": ALONE})
-    graph.setdefault("other", [])
-    graph[LANGUAGE] = list(dict.fromkeys((*graph[LANGUAGE], "other")))
-    config.model.topology = graph
-    with pytest.raises(ConfigError, match=told):
-        mimokit.plan(config)
-
-
-def test_words_have_one_place_each():
-    sizes = {"clip": ALONE, "audio": ALONE, LANGUAGE: ALONE}
-    config = with_adapter(apart_multimodal_config(sizes), ALONE, "clip")
-    network = config.model.get_architecture("clip")
-    network = network.model_copy(update={"modal_type": "text", "vocab_size": 32})
-    config.model.module_architectures["clip"] = network
-    with pytest.raises(ConfigError, match="'clip': it feeds adapter and language_module, so that"):
-        with_edge(config, "clip")
 
 
 def test_a_whole_modality_has_one_projector():
