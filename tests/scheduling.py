@@ -12,6 +12,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
+    from xdist.workermanage import WorkerController
 
 ROOT = Path(__file__).parents[1]
 TAKES_THE_CLUSTER = re.compile(r"def \w+\([^)]*\b(shared_)?cluster\b")
@@ -47,6 +48,29 @@ class GroupScheduling(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         return group_of(nodeid.split("::")[0])
+
+    def remove_node(self, node: WorkerController) -> str | None:
+        """Give what a worker that was killed has not run to the others; return what it ran.
+
+        The base class gives them groups that are done, too, and what killed the worker: a worker
+        waits forever after a group of which it has nothing to report, and one more is killed.
+        """
+        groups = self.assigned_work.pop(node)
+        left = [test for tests in groups.values() for test, done in tests.items() if not done]
+        for group, tests in groups.items():
+            if rest := dict.fromkeys((test for test in tests if test in left[1:]), False):
+                self.workqueue[group] = rest
+        for other in self.assigned_work:
+            self._reschedule(other)
+        return left[0] if left else None
+
+    def _reschedule(self, node: WorkerController) -> None:
+        """Give a worker groups until one test follows another: it runs none before."""
+        if node.shutting_down or node not in self.registered_collections:
+            return  # one that replaces another asks when it has imported the tests
+        while self.workqueue and self._pending_of(self.assigned_work[node]) < 2:
+            self._assign_work_unit(node)
+        super()._reschedule(node)
 
 
 @functools.cache

@@ -1,5 +1,10 @@
 """Tests that share something dear run in one worker; every other file is free."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from tests.scheduling import LONGEST_FIRST, ROOT, group_of, order
@@ -32,3 +37,29 @@ def test_the_longest_groups_come_first(request: pytest.FixtureRequest) -> None:
     known = [name for name in LONGEST_FIRST if name.startswith("tests/")]
     assert [name for name in known if not (ROOT / name).is_file()] == []
     assert [name for name in known if group_of(name) != name] == []
+
+
+def test_a_killed_worker_costs_the_test_that_it_ran(tmp_path: Path) -> None:
+    """The last test kills it, when the other worker has been told to end."""
+    files = {
+        "conftest.py": "from tests import scheduling\n"
+        "scheduling.group_of = lambda file: file\n"
+        "pytest_xdist_make_scheduler = scheduling.GroupScheduling\n",
+        "test_0.py": "def test(): pass\n",
+        "test_1.py": "def test(): pass\n",
+        "test_2.py": "import os, signal\n"
+        "def test_first(): pass\n"
+        "def test_killed(): os.kill(os.getpid(), signal.SIGKILL)\n"
+        "def test_last(): pass\n",
+    }
+    for name, text in files.items():
+        tmp_path.joinpath(name).write_text(text)
+    command = [sys.executable, "-m", "pytest", "-n2", "-q", "-p", "no:cacheprovider", "."]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment.pop("PYTEST_XDIST_WORKER", None)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120,
+        check=False,
+    )  # fmt: skip
+    assert "crashed while running 'test_2.py::test_killed'" in done.stdout
+    assert "1 failed, 4 passed" in done.stdout
