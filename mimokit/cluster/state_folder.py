@@ -23,7 +23,7 @@ def state_folder() -> Path:
     temporary files.
 
     Raises:
-        ClusterError: it belongs to another user, is a link, or others can look or write there.
+        ClusterError: it belongs to another user, is a link, or others can write there.
         OSError: the disk is full, or the folder cannot be made.
     """
     *earlier, last = _places()
@@ -59,20 +59,20 @@ def _checked(folder: Path) -> Path:
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700, parents=True)
     facts = folder.lstat()
-    why, remedy = None, "remove it"
+    why = None
     if not stat.S_ISDIR(facts.st_mode):
         why = "is a link or a file"
     elif facts.st_uid != os.geteuid():
         why = "belongs to another user"
     elif stat.S_IMODE(facts.st_mode) & 0o022:
         why = "can be written by others"
-    elif stat.S_IMODE(facts.st_mode) & 0o077:
-        why, remedy = "can be read by others", f"close it with `chmod 700 {folder}`"
     if why is not None:
         raise ClusterError(
-            f"{folder}, where mimokit keeps caches, {why}: {remedy}, or name a directory "
-            "of yours in XDG_STATE_HOME"
+            f"{folder}, where mimokit keeps caches, {why}: remove it, or name a directory of yours "
+            "in XDG_STATE_HOME"
         )
+    if stat.S_IMODE(facts.st_mode) & 0o077:
+        folder.chmod(0o700)  # as version 0.1 left it, which others could read but not write
     if not os.access(folder, os.W_OK | os.X_OK):
         raise PermissionError(f"{folder} cannot be written")
     return folder
