@@ -55,7 +55,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_finish() -> None:
     """Leave out of all later garbage collections what was imported: it would be most of them."""
-    gc.collect()
     gc.freeze()
     gc.enable()
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-from nbconvert import MarkdownExporter
 from traitlets.config import Config
 
 from make.notebooks.page import WIDGET
@@ -79,7 +78,9 @@ def _sources(notebook: Path) -> list[str]:
     return ["".join(cell["source"]) for cell in cells]
 
 
-def _exporter(stem: str) -> MarkdownExporter:
+def _exporter(stem: str) -> Any:
+    from nbconvert import MarkdownExporter
+
     names = f"{stem}_{{cell_index}}_{{index}}{{extension}}"
     settings = {
         "NbConvertBase": {"display_data_priority": KINDS},

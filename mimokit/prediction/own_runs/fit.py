@@ -8,7 +8,6 @@ from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
 
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.prediction.own_runs.table import OwnRun
@@ -183,8 +182,9 @@ def _told(runs: Sequence[OwnRun], software: Software, gpu: str) -> list[str]:
 
 def fitted(runs: Sequence[OwnRun], software: Software, gpu: str) -> Software:
     """Return the constants with the greatest posterior probability, expanded to first order."""
-    names = _told(runs, software, gpu)
-    if not names:
+    from scipy.optimize import least_squares  # half a second to import
+
+    if not (names := _told(runs, software, gpu)):
         return software
     bounds = movable(gpu, software)
     low, high = (np.log([bounds[name][side] for name in names]) for side in (0, 1))
