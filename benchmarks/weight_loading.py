@@ -102,7 +102,8 @@ def _rank(how: str, directory: str, rank: int) -> None:
     import torch
     from safetensors.torch import load_file
 
-    from mimokit.engine.weights.reading import fill, read_shard
+    from mimokit.engine.weights.reading import fill
+    from mimokit.engine.weights.shard import read_shard
     from mimokit.planning.weights import WeightPlanner
 
     class Loaded:

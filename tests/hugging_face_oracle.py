@@ -85,7 +85,7 @@ def _by_megatron(oracle: Oracle, model: Any, values: Callable[[Any], Any]) -> An
     import torch
 
     from mimokit.engine.weights.files import opened
-    from mimokit.engine.weights.reading import read_parameter
+    from mimokit.engine.weights.shard import read_parameter
     from mimokit.planning.weights.modules import module_planner
 
     shown = copy.deepcopy(model)

@@ -7,12 +7,12 @@ from mimokit.lazy import lazy_names
 if TYPE_CHECKING:
     from mimokit.extras.strategies.exchanges import StrategyPlan as StrategyPlan
     from mimokit.extras.strategies.exchanges import plan_strategy as plan_strategy
+    from mimokit.planning.batch_config import (
+        validate_heterogeneous_batch_config as validate_heterogeneous_batch_config,
+    )
     from mimokit.planning.bridges.plan import plan_disjoint_bridge as plan_disjoint_bridge
     from mimokit.planning.layout import ConfigSource as ConfigSource
     from mimokit.planning.layout import plan_layout as plan_layout
-    from mimokit.planning.layout import (
-        validate_heterogeneous_batch_config as validate_heterogeneous_batch_config,
-    )
     from mimokit.planning.pipeline import PipelinePlan as PipelinePlan
     from mimokit.planning.ranks import ModuleRanks as ModuleRanks
     from mimokit.planning.ranks import RankGrid as RankGrid

@@ -14,8 +14,8 @@ import torch
 
 from mimokit.architecture.tensor_cut import Span
 from mimokit.config.errors import ConfigError, Problem
-from mimokit.engine.weights.conversion import write_hf, write_rank_file
 from mimokit.engine.weights.files import LayoutTensors, TensorSource, opened
+from mimokit.engine.weights.writing import files_of, write_hf, write_rank_file
 from mimokit.planning.weights import PlannedParameter, WeightPlanner
 from mimokit.planning.weights.layout_files import (
     ConvertedWeights,
@@ -104,4 +104,5 @@ def _write(target: Path, ranks: Path, planners: Mapping[str, WeightPlanner]) -> 
         opened(next(iter(planners.values())).stored.directory) as (started_from, others),
         closing(_TrainedTensors(layouts, others)) as tensors,
     ):
-        write_hf(started_from, tensors, target)
+        for _file in write_hf(started_from, tensors, target, files_of(started_from)):
+            pass

@@ -179,12 +179,12 @@ def test_a_disk_that_fills_leaves_nothing(tmp_path: Path) -> None:
 def test_a_disk_that_is_too_small_is_seen_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mimokit.engine.weights import conversion
+    from mimokit.engine.weights import writing
 
     class Full:
         free = 100
 
-    monkeypatch.setattr(conversion.shutil, "disk_usage", lambda path: Full)
+    monkeypatch.setattr(writing.shutil, "disk_usage", lambda path: Full)
     with pytest.raises(ConfigError, match="150 kB are needed, and the disk has 100 B left"):
         convert_to_layout(checkpoint("llama"), tmp_path / "out")
     assert not list(tmp_path.iterdir())

@@ -13,7 +13,8 @@ from safetensors.torch import load_file, save_file
 from mimokit.architecture.huggingface import ENCODER, LANGUAGE, PROJECTOR
 from mimokit.config.errors import ConfigError
 from mimokit.engine.weights.files import FileTensors
-from mimokit.engine.weights.reading import fill, read_shard
+from mimokit.engine.weights.reading import fill
+from mimokit.engine.weights.shard import read_shard
 from mimokit.planning.weights import WeightPlanner, read_directory
 from tests.engine.weights.inverse import Tensors, fused, joined, to_hf
 from tests.hugging_face_weights import WHOLE, checkpoint
