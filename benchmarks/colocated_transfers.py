@@ -41,7 +41,7 @@ def measure(plan: Any, megabytes: int) -> dict[str, list[tuple[float, float]]]:
     import torch.distributed as dist
 
     from benchmarks.transfers import seconds_of_slowest
-    from mimokit.engine.colocated.bridge import ColocatedBridgeCommunicator
+    from mimokit.engine.bridges.colocated import ColocatedBridgeCommunicator
     from mimokit.engine.parallel.grids import create_grids
     from tests.megatron_on_gloo import colocated_bridge
 
@@ -78,7 +78,7 @@ def share_of_checks(plan: Any, config: Any) -> tuple[float, int]:
     """Train; return the share of this rank's time that its checks took, and how many steps did."""
     import time
 
-    from mimokit.engine.colocated.checks import check_rarely
+    from mimokit.engine.bridges.checks import check_rarely
     from mimokit.engine.data.sources import default_data
     from mimokit.engine.steps import exhaust
     from mimokit.engine.training.optimizer_step import prepared, training_step

@@ -80,8 +80,8 @@ def run_steps(plan: PipelinePlan, forward: float, backward: float) -> tuple[int,
 
     import torch.distributed as dist
 
+    from mimokit.engine.bridges.messages import Mailbox
     from mimokit.engine.pipeline.executor import StageExecutor
-    from mimokit.engine.pipeline.messages import Mailbox
     from mimokit.engine.pipeline.steps import before_reduction
     from mimokit.engine.steps import exhaust
     from tests.toy_pipeline import Direct, ToyModel

@@ -79,11 +79,11 @@ def _looped(state: Any) -> float:
 def _microbatch(state: Any, modules: Any) -> float:
     import torch
 
-    from mimokit.engine.colocated.bridge import LoadedBatch
     from mimokit.engine.data.batch import check_tokens, to_device
     from mimokit.engine.data.check import check_keys
     from mimokit.engine.device import rank_device
     from mimokit.engine.pipeline.base_stage import StageInput
+    from mimokit.engine.pipeline.loaded_batch import LoadedBatch
     from mimokit.engine.ragged import Ragged
 
     model = state.model

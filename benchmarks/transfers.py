@@ -102,8 +102,8 @@ def seconds_of_slowest(call: Call) -> float:
 def _ours(
     plan: DisjointBridge, samples: dict[int, tuple[int, int]], rows: torch.Tensor
 ) -> tuple[dict[str, tuple[Call, Call]], Any]:
-    from mimokit.engine.pipeline.messages import Mailbox
-    from mimokit.engine.pipeline.routes import RouteCommunicator
+    from mimokit.engine.bridges.messages import Mailbox
+    from mimokit.engine.bridges.routes import RouteCommunicator
     from mimokit.engine.ragged import Ragged
 
     mailbox = Mailbox(torch.device("cpu"))

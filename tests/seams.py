@@ -4,14 +4,14 @@ A seam is the full name of a function, method or constant, for `planted` and `mo
 one that is here: a public function before a private one, and one that several faults share.
 """
 
-# Bridges between modules that share ranks.
-GATHER_ROWS = "mimokit.engine.colocated.bridge.gather_rows"
-KEEP_ROWS = "mimokit.engine.colocated.bridge.keep_rows"
-SLICE_TEXT = "mimokit.engine.colocated.bridge.slice_text"
+# Routes between modules, in every mode.
+GATHER_ROWS = "mimokit.engine.bridges.routes.gather_in_place"
+ROWS_KEPT = "mimokit.engine.bridges.routes._KeptMessage.rows"
+SEND_ROWS = "mimokit.engine.bridges.routes.RouteCommunicator.send"
+SLICE_TEXT = "mimokit.engine.pipeline.loaded_batch.slice_text"
 
 # Stages, and messages between them.
 SEND = "mimokit.engine.pipeline.communicator.MultiModulePipelineCommunicator.send"
-TAKE_KEPT = "mimokit.engine.pipeline.routes._KeptMessage.take"
 TAKE = "mimokit.engine.pipeline.microbatches.PipelineStageMultimodality.take"
 NUMBER_SAMPLES = "mimokit.engine.pipeline.model.RankModel.number_samples"
 STAGE_FORWARD = "mimokit.engine.pipeline.base_stage.ModuleStage.forward"

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from mimokit.engine.bridges.messages import Mailbox
 from mimokit.engine.pipeline.base_stage import PipelineStage, StageInput, StageOutput
-from mimokit.engine.pipeline.messages import Mailbox
 from mimokit.engine.pipeline.packing import assemble, checked_grids
 from mimokit.engine.ragged import Ragged
 from mimokit.planning.message_tags import Tag

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from mimokit.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from mimokit.engine.colocated.bridge import (
+    from mimokit.engine.bridges.colocated import (
         ColocatedBridgeCommunicator as ColocatedBridgeCommunicator,
     )
+    from mimokit.engine.bridges.routes import RouteCommunicator as RouteCommunicator
     from mimokit.engine.data.batch import slice_modality as slice_modality
     from mimokit.engine.data.batch import slice_text as slice_text
     from mimokit.engine.data.digits import VOCABULARY as VOCABULARY
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from mimokit.engine.pipeline.microbatches import (
         PipelineStageMultimodality as PipelineStageMultimodality,
     )
-    from mimokit.engine.pipeline.routes import RouteCommunicator as RouteCommunicator
     from mimokit.engine.stepper import live as live
     from mimokit.engine.training.loop_monitor import (
         create_performance_monitor as create_performance_monitor,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar, Literal
 
 from mimokit.axes import Choice
@@ -111,8 +112,7 @@ class ColocatedBridge:
         ratio: larger DP / smaller DP.
         gather_groups: the ranks that gather with each other, in the order in which their pieces
             are concatenated. Every rank of the span is in exactly one group.
-        slices: rank -> the samples that the rank keeps, counted within the samples of its gather
-            group (that is, within a replica of the module with fewer replicas).
+        pieces: rank -> its samples of the micro-batch, of the module with more replicas.
         bytes_forward: received over all ranks; `bytes_backward` those of the gradient.
     """
 
@@ -123,9 +123,34 @@ class ColocatedBridge:
     direction: Direction
     ratio: int
     gather_groups: tuple[tuple[int, ...], ...]
-    slices: Mapping[int, SampleRange]
+    pieces: Mapping[int, SampleRange]
     bytes_forward: int
     bytes_backward: int
+
+    @cached_property
+    def wholes(self) -> Mapping[int, SampleRange]:
+        """Rank -> the samples of its gather group: those of the module with fewer replicas."""
+        return {
+            rank: (self.pieces[group[0]][0], self.pieces[group[-1]][1])
+            for group in self.gather_groups
+            for rank in group
+        }
+
+    @cached_property
+    def forward(self) -> Route:
+        """How the output crosses: each rank keeps its samples; in a fan-in groups then gather."""
+        return self._route(self.direction == "fan_in", self.bytes_forward)
+
+    @cached_property
+    def backward(self) -> Route:
+        """How its gradient crosses: each rank keeps its own; in a fan-out groups then gather."""
+        return self._route(self.direction == "fan_out", self.bytes_backward)
+
+    def _route(self, gathers: bool, moved: int) -> Route:
+        transfers = tuple(Transfer(rank, rank, *self.pieces[rank]) for rank in self.pieces)
+        if not gathers:
+            return Route("copies", transfers)
+        return Route("shards", transfers, self.gather_groups, bytes_within=moved)
 
 
 @dataclass(frozen=True)

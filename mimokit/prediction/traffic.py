@@ -36,7 +36,7 @@ from mimokit.planning.bridges.routes import Route
 from mimokit.planning.execution import NUMBER_BYTES
 from mimokit.planning.layout import ConfigSource, checked_config, plan_checked
 from mimokit.planning.ranks import ModuleRanks
-from mimokit.planning.types import ColocatedBridge, DisjointBridge, LayoutPlan
+from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.workload import modules_of
 
 KINDS = ("bridge", "pipeline", "tensor", "context", "expert", "data")
@@ -132,29 +132,18 @@ def _pairs(kind: str, sources: Ranks, destinations: Ranks, sent: Any) -> Flow:
 def _bridges(plan: LayoutPlan) -> Iterator[Flow]:
     count = plan.batch.num_microbatches
     for bridge in plan.bridges:
-        if bridge.kind == "colocated":
-            yield from _colocated(bridge, count)
-        else:
-            yield from _disjoint(bridge, count)
+        for route in (bridge.forward, bridge.backward):
+            yield from _between(route, count)
+            yield from _within(route, count)
 
 
-def _colocated(bridge: ColocatedBridge, count: int) -> Iterator[Flow]:
-    groups = np.array(bridge.gather_groups, dtype=np.int64)
-    moved = bridge.bytes_forward + bridge.bytes_backward
-    if groups.size and moved:
-        yield _ring("bridge", groups, moved / groups.size * count)
-
-
-def _disjoint(bridge: DisjointBridge, count: int) -> Iterator[Flow]:
-    for route in (bridge.forward, bridge.backward):
-        moving = [transfer for transfer in route.transfers if transfer.moves]
-        if not moving:
-            continue  # no gradient crosses to what is frozen
+def _between(route: Route, count: int) -> Iterator[Flow]:
+    moving = [transfer for transfer in route.transfers if transfer.moves]
+    if moving:
         rows = np.array([_columns(transfer) for transfer in moving], dtype=np.int64)
         samples = rows[:, 3] - rows[:, 2]
         per_sample = route.bytes_between / max(1, int(samples.sum()))
         yield _pairs("bridge", rows[:, 0], rows[:, 1], samples * per_sample * count)
-        yield from _within(route, count)
 
 
 def _columns(transfer: Any) -> tuple[int, int, int, int]:
@@ -162,7 +151,7 @@ def _columns(transfer: Any) -> tuple[int, int, int, int]:
 
 
 def _within(route: Route, count: int) -> Iterator[Flow]:
-    if not route.groups:
+    if not route.bytes_within:
         return
     groups = np.array(route.groups, dtype=np.int64)
     if route.form == "shards":

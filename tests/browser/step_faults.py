@@ -27,18 +27,23 @@ class StepFault:
 
 
 def _rows_shifted(original: Any) -> Any:
-    from dataclasses import replace
+    import torch.distributed as dist
 
-    def keep(whole: Any, cuts: Any) -> Any:
-        first = cuts.starts[cuts.position]
-        starts = tuple(start - (start == first and first > 0) for start in cuts.starts)
-        return original(whole, replace(cuts, starts=starts))
+    def send(self: Any, message: Any, microbatch: int) -> None:
+        rank = dist.get_rank()
+        if self._direction == 0 and self._taken_by[rank][0] > self._sent_by[rank][0]:
+            message = message.carrying(message.tensor.roll(1, 0))
+        original(self, message, microbatch)
 
-    return keep
+    return send
 
 
 def _gradient_rolled(original: Any) -> Any:
-    return lambda piece, cuts, group: original(piece, cuts, group).roll(1, 0)
+    def gather_in_place(whole: Any, sizes: Any, group: Any) -> None:
+        original(whole, sizes, group)
+        whole.copy_(whole.roll(1, 0))
+
+    return gather_in_place
 
 
 def _images_reversed(original: Any) -> Any:
@@ -56,7 +61,7 @@ def _images_reversed(original: Any) -> Any:
 FAULTS = (
     StepFault(
         "rows shifted",
-        seams.KEEP_ROWS,
+        seams.SEND_ROWS,
         _rows_shifted,
         r"rank.* took the output of 'images', micro-batch 0: rows \d+–\d+ came instead of rows",
         "language_module",

@@ -39,11 +39,7 @@ def _nothing(original: Any) -> Any:
 def _zeros_to_itself(original: Any) -> Any:
     """Let what a rank sends itself arrive as zeros."""
 
-    def take(self: Any, places: Any) -> None:
-        for place in places:
-            place.zero_()
-
-    return take
+    return lambda self: [piece.new_zeros(piece.shape) for piece in original(self)]
 
 
 def _sent_by_factor(factor: float, original: Any) -> Any:
@@ -214,16 +210,15 @@ def _slices_summed(original: Any) -> Any:
 def _half_of_the_rows(original: Any) -> Any:
     """Lose the gradient of half of the rows on the way."""
 
-    def gather_rows(gradient: Any, cuts: Any, group: Any) -> Any:
-        whole = original(gradient, cuts, group)
+    def gather_in_place(whole: Any, sizes: Any, group: Any) -> None:
+        original(whole, sizes, group)
         whole[len(whole) // 2 :] = 0
-        return whole
 
-    return gather_rows
+    return gather_in_place
 
 
 NOT_REDUCED = named("gradients are not reduced")
-KEPT_AND_LOST = Plant(seams.TAKE_KEPT, _zeros_to_itself)
+KEPT_AND_LOST = Plant(seams.ROWS_KEPT, _zeros_to_itself)
 DOUBLED_BETWEEN_STAGES = Plant(seams.SEND, partial(_sent_by_factor, 2.0))
 GRIDS_TURNED = Plant(seams.TAKE, _grids_turned)
 ACROSS_SAMPLES = Plant(seams.SPANS_OF_RANK, _one_sample)

@@ -187,7 +187,7 @@ def test_a_rank_without_a_core_is_not_accused() -> None:
 @rows(
     "file, line, waits",
     ("/lib/torch/distributed/distributed_c10d.py", "work.wait()", True),
-    ("/home/me/mimokit/engine/pipeline/messages.py", "request.wait()", True),
+    ("/home/me/mimokit/engine/bridges/messages.py", "request.wait()", True),
     ("/home/me/loop.py", "loss = total.item()", True),
     ("/home/me/loop.py", "lock.acquire()", False),
     ("/usr/lib/python3.11/threading.py", "waiter.acquire()", False),

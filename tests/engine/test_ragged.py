@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from mimokit.engine.pipeline.messages import described, encode_header
+from mimokit.engine.bridges.messages import described, encode_header
 from mimokit.engine.ragged import FIELDS, ON_HOST, Ragged
 
 OPTIONAL: dict[str, Any] = {
@@ -70,7 +70,7 @@ def _exchange() -> list[bool]:
     import torch
     import torch.distributed as dist
 
-    from mimokit.engine.pipeline.messages import Mailbox
+    from mimokit.engine.bridges.messages import Mailbox
     from mimokit.planning.message_tags import Tag
     from tests.engine.test_ragged import _all_of_them, _same
 

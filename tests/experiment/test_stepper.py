@@ -298,7 +298,11 @@ def test_rows_of_the_wrong_samples_are_found(cluster):
 
 
 def _gathered_backwards(original):
-    return lambda piece, cuts, group: original(piece, cuts, group).flip(0)
+    def gather_in_place(whole, sizes, group):
+        original(whole, sizes, group)
+        whole.copy_(whole.flip(0))
+
+    return gather_in_place
 
 
 def test_pieces_gathered_in_the_wrong_order_are_found(cluster):

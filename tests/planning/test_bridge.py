@@ -25,8 +25,9 @@ def test_fan_in() -> None:
     assert (found.source, found.destination) == ("images", "language")
     assert (found.direction, found.ratio) == ("fan_in", 2)
     assert found.gather_groups == ((0, 2), (1, 3), (4, 6), (5, 7))
-    starts = {0: 0, 1: 0, 4: 0, 5: 0, 2: 4, 3: 4, 6: 4, 7: 4}
-    assert found.slices == {rank: (start, start + 4) for rank, start in starts.items()}
+    starts = {0: 0, 1: 0, 2: 4, 3: 4, 4: 8, 5: 8, 6: 12, 7: 12}
+    assert found.pieces == {rank: (start, start + 4) for rank, start in starts.items()}
+    assert found.wholes == {rank: (0, 8) if rank < 4 else (8, 16) for rank in starts}
     # Each of 8 ranks receives 4 samples of 16 tokens, 5040 wide, in fp32.
     assert found.bytes_forward == 8 * 4 * 16 * 5040 * 4
     assert found.bytes_backward == 0
@@ -36,7 +37,7 @@ def test_equal() -> None:
     found = bridge(sizes(2, 2), sizes(1, 2, cp=2), 3)
     assert (found.direction, found.ratio) == ("equal", 1)
     assert found.gather_groups == ((0,), (1,), (2,), (3,))
-    assert found.slices == dict.fromkeys(range(4), (0, 3))
+    assert found.pieces == found.wholes == {0: (0, 3), 1: (0, 3), 2: (3, 6), 3: (3, 6)}
     assert (found.bytes_forward, found.bytes_backward) == (0, 0)
 
 
@@ -84,8 +85,8 @@ def test_gathering_by_brute_force(many: int, few: int, cp_many: int, out: bool) 
         (replica,) = replicas
         assert gathered == list(range(replica * width, (replica + 1) * width))
         for rank, place in zip(group, places, strict=True):
-            start, stop = found.slices[rank]
-            assert gathered[start:stop] == [2 * place["dp"], 2 * place["dp"] + 1]
+            assert found.pieces[rank] == (2 * place["dp"], 2 * place["dp"] + 2)
+            assert found.wholes[rank] == (gathered[0], gathered[-1] + 1)
     received = 16 * (many // few - 1) * 2 * 10
     moved = (found.bytes_backward, found.bytes_forward)
     assert moved == ((received, 0) if out else (0, received))

@@ -1,1 +1,1 @@
-"""Modules on separate ranks: messages, routes between modules, stages and the executor."""
+"""The stages of a rank, in every mode: what they compute, hand each other, and in which order."""

@@ -1,26 +1,23 @@
 """Communication between pipeline stages."""
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, cast
 
 import torch
 import torch.distributed as dist
 
 from mimokit.axes import Axis
-from mimokit.engine.colocated.checks import ReplicaCheck
+from mimokit.engine.bridges.checks import ReplicaCheck
+from mimokit.engine.bridges.messages import Mailbox, described, room_for_header
+from mimokit.engine.bridges.routes import Direction, RouteCommunicator, both_ways
 from mimokit.engine.device import group_timeout, rank_device
 from mimokit.engine.megatron import HyperCommGrid
 from mimokit.engine.pipeline.base_stage import PipelineStage, ShapeMismatchError
-from mimokit.engine.pipeline.messages import Mailbox, described, room_for_header
-from mimokit.engine.pipeline.routes import RouteCommunicator
 from mimokit.engine.ragged import Ragged
 from mimokit.planning.message_order import Channel, channels, check_messages
 from mimokit.planning.message_tags import Tag
 from mimokit.planning.schedule import StageEdge
 from mimokit.planning.types import DisjointBridge, LayoutPlan, PipelinePlan
 from mimokit.units import counted
-
-Direction = Literal[0, 1]
 
 
 class MultiModulePipelineCommunicator:
@@ -155,34 +152,23 @@ class MultiModulePipelineCommunicator:
         return Tag(direction, edge.index, microbatch, self.pipeline.slots.edges[edge.index].start)
 
     def _all_routes(self) -> dict[tuple[int, int], RouteCommunicator]:
-        batch = self._plan.batch.modules
-        routes = {}
+        batch, checks = self._plan.batch.modules, {c.source: c for c in self.replica_checks}
+        routes: dict[tuple[int, int], RouteCommunicator] = {}
         for bridge in self._plan.disjoint_bridges:
-            ends = batch[bridge.source].samples, batch[bridge.destination].samples
             edges = _edges_of(bridge, self.pipeline)
-            slot = self.pipeline.slots.edges[edges[0].index].start
-            grids = bridge.source in self.pipeline.with_grids
-            for direction, route in enumerate((bridge.forward, bridge.backward)):
-                sent, taken = reversed(ends) if direction else ends
-                replicas = None if direction else self._replica_check(bridge.source)
-                communicator = RouteCommunicator(
-                    route,
-                    edges[0].index,
-                    cast(Direction, direction),
-                    sent,
-                    taken,
-                    self.mailbox,
-                    slot,
-                    kinds=2 if grids and not direction else 1,
-                    replicas=replicas,
-                )
-                for edge in edges:
-                    if {edge.source, edge.destination}.intersection(self.stages):
-                        routes[edge.index, direction] = communicator
+            ways = both_ways(
+                bridge,
+                (batch[bridge.source].samples, batch[bridge.destination].samples),
+                self.mailbox,
+                edges[0].index,
+                self.pipeline.slots.edges[edges[0].index].start,
+                kinds=2 if bridge.source in self.pipeline.with_grids else 1,
+                replicas=checks.get(bridge.source),
+            )
+            for edge in edges:
+                if {edge.source, edge.destination}.intersection(self.stages):
+                    routes |= {(edge.index, way): ways[way] for way in (0, 1)}
         return routes
-
-    def _replica_check(self, source: str) -> ReplicaCheck | None:
-        return next((check for check in self.replica_checks if check.source == source), None)
 
 
 def new_mailbox(plan: LayoutPlan) -> Mailbox:

@@ -9,12 +9,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from mimokit.engine.colocated.bridge import LoadedBatch, shares_items
+from mimokit.engine.bridges.routes import Direction
 from mimokit.engine.data.batch import Batch, check_tokens, to_device
 from mimokit.engine.data.check import check_keys
 from mimokit.engine.device import rank_device
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.pipeline.communicator import MultiModulePipelineCommunicator
+from mimokit.engine.pipeline.loaded_batch import LoadedBatch, shares_items
 from mimokit.engine.pipeline.microbatches import Microbatch, PipelineStageMultimodality
 from mimokit.engine.pipeline.model import RankModel
 from mimokit.engine.ragged import Ragged
@@ -47,7 +48,7 @@ class MicrobatchLoss:
 
 @dataclass
 class Boundary:
-    """The tensors at which autograd is cut between an encoder and the module that it feeds."""
+    """The tensors at both ends of a bridge on shared ranks, where autograd is cut."""
 
     encoder_output: torch.Tensor
     bridge_input: torch.Tensor
@@ -268,37 +269,40 @@ class StageExecutor:
 
     def _gather(self, action: Action) -> None:
         edge, microbatch = self._place(action)
-        if edge.modality not in self.model.bridges:
-            self._send_rows(edge, microbatch)
-            return
-        source, name = self._stages[edge.source], edge.modality
+        source, receiver = self._stages[edge.source], self._stages.get(edge.destination)
         output = source.in_flight[microbatch].output
         if output is None:  # no items here: 0 rows
             output = source.forward_one_chunk(microbatch).output
             assert output is not None
-        loaded = self._loaded[microbatch]
-        rows = loaded.rows_of_group(name, self.model.tokens_per_item)
-        bridge_input = output.tensor.detach().requires_grad_(source.trains(microbatch, output))
-        crossed = self.model.bridges[name].carry(output.carrying(bridge_input), rows)
+        given = output.tensor.detach()
+        crossed = self._cross(output.carrying(given), edge, microbatch, 0)
+        if crossed is None or receiver is None:
+            return
+        if edge.modality in self.model.bridges:
+            arrived, crossed = crossed.tensor, crossed.carrying(crossed.tensor.detach())
+            self._boundaries.setdefault(microbatch, {})[edge.modality] = Boundary(
+                output.tensor, given, arrived, crossed.tensor
+            )
         # Also where only other ranks of the gather group encoded items: the ranks of a tensor
         # parallel language model all reduce in the backward, or none does.
-        arriving = crossed.carrying(crossed.tensor.detach())
-        self._stages[edge.destination].take(microbatch, edge, arriving)
-        self._boundaries.setdefault(microbatch, {})[name] = Boundary(
-            output.tensor, bridge_input, crossed.tensor, arriving.tensor
-        )
+        receiver.take(microbatch, edge, crossed)
+        for other in self.model.program.graph.incoming[edge.destination]:
+            if other.modality == edge.modality and other != edge:
+                receiver.go_without(microbatch, other)
 
-    def _send_rows(self, edge: StageEdge, microbatch: int) -> None:
-        output = self._stages[edge.source].in_flight[microbatch].output
-        assert output is not None
-        message = output.carrying(output.tensor.detach())
-        self._communicator.send(message, edge, microbatch, 0)
-        receiver = self._stages.get(edge.destination)
-        if receiver is not None:
-            receiver.take(microbatch, edge, self._communicator.receive(edge, microbatch, 0))
-            for other in self.model.program.graph.incoming[edge.destination]:
-                if other.modality == edge.modality and other != edge:
-                    receiver.go_without(microbatch, other)
+    def _cross(
+        self, message: Ragged | None, edge: StageEdge, microbatch: int, direction: Direction
+    ) -> Ragged | None:
+        """Carry what this rank gives over a bridge, and return what it takes; None: nothing."""
+        if edge.modality in self.model.bridges:
+            assert message is not None
+            rows = self._loaded[microbatch].rows_of_group(edge.modality, self.model.tokens_per_item)
+            return self.model.bridges[edge.modality].cross(message, rows, direction)
+        if message is not None:
+            self._communicator.send(message, edge, microbatch, direction)
+        if (edge.source if direction else edge.destination) not in self._stages:
+            return None
+        return self._communicator.receive(edge, microbatch, direction)
 
     def _send_forward(self, action: Action) -> None:
         edge, microbatch = self._place(action)
@@ -333,23 +337,13 @@ class StageExecutor:
 
     def _scatter(self, action: Action) -> None:
         edge, microbatch = self._place(action)
-        if edge.modality not in self.model.bridges:
-            self._return_gradient(edge, microbatch)
-            return
-        boundary = self._boundaries[microbatch][edge.modality]
-        gradient = self._stages[edge.destination].gradient(microbatch, edge)
-        if boundary.bridge_output.requires_grad:
-            torch.autograd.backward(boundary.bridge_output, gradient)
-        received = boundary.bridge_input.grad
-        if received is None:
-            received = torch.zeros_like(boundary.bridge_input)
-        self._stages[edge.source].take_gradient(microbatch, received)
-
-    def _return_gradient(self, edge: StageEdge, microbatch: int) -> None:
-        if edge.destination in self._stages:
-            self._send_gradient(edge, microbatch)
-        message = self._communicator.receive(edge, microbatch, 1)
-        self._stages[edge.source].take_gradient(microbatch, message.tensor)
+        given = self._gradient(edge, microbatch) if edge.destination in self._stages else None
+        crossed = self._cross(given, edge, microbatch, 1)
+        assert crossed is not None
+        boundary = self._boundaries.get(microbatch, {}).get(edge.modality)
+        if boundary is not None:
+            boundary.bridge_input.grad = crossed.tensor
+        self._stages[edge.source].take_gradient(microbatch, crossed.tensor)
 
     def _backward(self, action: Action) -> None:
         stage, microbatch = self._at(action)
@@ -360,18 +354,17 @@ class StageExecutor:
         stage.add_weight_gradients(microbatch)
 
     def _send_backward(self, action: Action) -> None:
-        self._send_gradient(*self._place(action))
+        edge, microbatch = self._place(action)
+        self._communicator.send(self._gradient(edge, microbatch), edge, microbatch, 1)
 
-    def _send_gradient(self, edge: StageEdge, microbatch: int) -> None:
+    def _gradient(self, edge: StageEdge, microbatch: int) -> Ragged:
+        """Return the gradient of what has come over an edge, as it is sent back."""
         stage = self._stages[edge.destination]
         gradient = stage.gradient(microbatch, edge)
         received = stage.in_flight[microbatch].given.received[edge.index]
-        sender = self.model.program.graph.stages[edge.source].module
-        if sender == stage.stage.name:
-            message = Ragged(gradient, items=received.items)
-        else:
-            message = Ragged(gradient, received.samples)
-        self._communicator.send(message, edge, microbatch, 1)
+        if self.model.program.graph.stages[edge.source].module == stage.stage.name:
+            return Ragged(gradient, items=received.items)
+        return Ragged(gradient, received.samples)
 
     @property
     def _communicator(self) -> MultiModulePipelineCommunicator:

@@ -12,8 +12,9 @@ import torch.distributed as dist
 from mimokit.architecture.tokens import tokens_per_item
 from mimokit.config import ModelSection
 from mimokit.config.user_code import NO_CODE, ForwardStep, UserCode
-from mimokit.engine.colocated.bridge import ColocatedBridgeCommunicator
-from mimokit.engine.colocated.checks import EveryCall, ReplicaCheck, check_rarely
+from mimokit.engine.bridges.checks import EveryCall, ReplicaCheck, check_rarely
+from mimokit.engine.bridges.colocated import ColocatedBridgeCommunicator
+from mimokit.engine.bridges.messages import Mailbox
 from mimokit.engine.data.iterators import PlacesOf
 from mimokit.engine.data.reconstruction import Reconstruction
 from mimokit.engine.megatron import HyperCommGrid, ProcessGroupCollection
@@ -34,7 +35,6 @@ from mimokit.engine.pipeline.language_stages import (
     LanguageStage,
     LanguageTask,
 )
-from mimokit.engine.pipeline.messages import Mailbox
 from mimokit.engine.pipeline.modality_stage import ModalityStage, OwnModality, token_grids_of
 from mimokit.planning.schedule import Action, Stage, StageGraph
 from mimokit.planning.types import BatchPlan, LayoutPlan, PipelinePlan

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
-from mimokit.engine.colocated import bridge as bridges
-from mimokit.engine.colocated.bridge import ColocatedBridgeCommunicator
-from mimokit.engine.pipeline import messages
+from mimokit.engine.bridges import colocated, messages
+from mimokit.engine.bridges.colocated import ColocatedBridgeCommunicator
+from mimokit.engine.bridges.messages import SeenMessage
 from mimokit.engine.pipeline.executor import StageExecutor
-from mimokit.engine.pipeline.messages import SeenMessage
 from mimokit.engine.pipeline.model import RankModel
 from mimokit.engine.ragged import Ragged
 from mimokit.engine.stepper.rows import CrossingRows, copied, print_of, prints_of
@@ -24,7 +23,7 @@ from mimokit.planning.stepper import Crossing, SeenCrossing
 from mimokit.planning.stepper.crossings import colocated_crossings, edge_crossings
 from mimokit.step_kinds import StepKind
 
-_HIDDEN = (__file__, str(Path(messages.__file__)), str(Path(bridges.__file__)))
+_HIDDEN = (__file__, str(Path(messages.__file__)), str(Path(colocated.__file__)))
 
 
 class Watcher:
@@ -158,59 +157,31 @@ class _BridgeWatch:
         self._watcher = watcher
         self._bridge = bridge
 
-    def __call__(self, embeddings: torch.Tensor, rows: Sequence[int], result: torch.Tensor) -> None:
-        code = calling_line(*_HIDDEN)
-        self._note(embeddings, result, rows, backward=False, code=code)
-        if self._bridge.plan.direction == "equal" or not embeddings.requires_grad:
-            return
-        given: list[torch.Tensor] = []
-        result.register_hook(given.append)  # type: ignore[no-untyped-call]
-        embeddings.register_hook(self._backward(given, list(rows)))  # type: ignore[no-untyped-call]
-
-    def _backward(
-        self, given: list[torch.Tensor], rows: list[int]
-    ) -> Callable[[torch.Tensor], None]:
-        def note(taken: torch.Tensor) -> None:
-            self._note(given.pop(), taken, rows, backward=True, code=calling_line(*_HIDDEN))
-
-        return note
-
-    def _note(
-        self,
-        given: torch.Tensor,
-        taken: torch.Tensor,
-        rows: Sequence[int],
-        *,
-        backward: bool,
-        code: str,
+    def __call__(
+        self, direction: int, given: torch.Tensor, rows: Sequence[int], taken: torch.Tensor
     ) -> None:
-        watcher, plan = self._watcher, self._watcher._model.plan
+        watcher, plan, code = self._watcher, self._bridge.plan, calling_line(*_HIDDEN)
         assert watcher.microbatch is not None
-        rank = watcher._rank
-        module = self._bridge.plan.destination if backward else self._bridge.plan.source
-        other = self._bridge.plan.source if backward else self._bridge.plan.destination
-        before = _BridgeEnd(copied(given), self._held_by(module), rows, self._base())
-        after = _BridgeEnd(copied(taken), self._held_by(other), rows, self._base())
-        for crossing in colocated_crossings(plan, self._bridge.plan, backward, watcher.microbatch):
+        rank, backward = watcher._rank, bool(direction)
+        ends = self._bridge.ends[:: -1 if backward else 1]
+        first = plan.wholes[rank][0]
+        before, after = (
+            _BridgeEnd(copied(tensor), range(*samples[rank]), rows, first)
+            for tensor, samples in zip((given, taken), ends, strict=True)
+        )
+        for crossing in colocated_crossings(plan, backward, watcher.microbatch):
             samples = range(crossing.start, crossing.stop)
             if crossing.source_rank == rank:
-                own, first = before.of(samples)
+                own, start = before.of(samples)
                 watcher.note(
                     _piece(crossing, True, before, samples, code),
-                    CrossingRows(own, before.rows, first),
+                    CrossingRows(own, before.rows, start),
                 )
             if crossing.destination_rank == rank:
                 watcher.note(
                     _piece(crossing, False, after, samples, code),
                     CrossingRows(after.of(samples)[0]),
                 )
-
-    def _held_by(self, module: str) -> range:
-        return range(*self._watcher._model.plan.batch.modules[module].samples[self._watcher._rank])
-
-    def _base(self) -> int:
-        plan = self._bridge.plan
-        return min(self._held_by(plan.source).start, self._held_by(plan.destination).start)
 
 
 class _BridgeEnd:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from mimokit.config import ExperimentSections
 from mimokit.config.user_code import NO_CODE, UserCode
-from mimokit.engine.colocated.checks import EveryCall
+from mimokit.engine.bridges.checks import EveryCall
 from mimokit.engine.data.batch import Batch
 from mimokit.engine.data.iterators import drawn_places, iterate_batches, order_of
 from mimokit.engine.data.sources import DataSource, TrainingData, data_of

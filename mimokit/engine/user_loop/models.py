@@ -11,14 +11,14 @@ import torch
 import torch.distributed as dist
 
 from mimokit.config.graph import upstream
-from mimokit.engine.colocated.bridge import shares_items
-from mimokit.engine.colocated.checks import EveryCall
+from mimokit.engine.bridges.checks import EveryCall
 from mimokit.engine.data.batch import ITEMS, Batch, rows_per_sample
 from mimokit.engine.data.check import check_call, check_cut
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.loss import vocab_parallel_cross_entropy
 from mimokit.engine.pipeline.base_stage import FurtherLoss, StageInput, StageOutput
 from mimokit.engine.pipeline.language_stages import values_on_rank
+from mimokit.engine.pipeline.loaded_batch import shares_items
 from mimokit.engine.pipeline.model import RankModel
 from mimokit.engine.ragged import samples_of
 from mimokit.planning.schedule import StageEdge

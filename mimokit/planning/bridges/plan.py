@@ -58,11 +58,11 @@ def plan_colocated_bridge(
         direction=direction,
         ratio=ratio,
         gather_groups=tuple(zip(*_gather_groups(many, ratio).T.tolist(), strict=True)),
-        slices=RankRanges(
+        pieces=RankRanges(
             spans=(many.ranks,),
             rank_offset=many.rank_offset,
             ranks_per_piece=many.tensor_parallel * many.context_parallel,
-            pieces=ratio,
+            pieces=many.data_parallel,
             size=piece,
         ),
         bytes_forward=received if direction == "fan_in" else 0,

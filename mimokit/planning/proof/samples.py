@@ -128,9 +128,7 @@ def _colocated(plan: LayoutPlan, bridge: ColocatedBridge) -> Iterator[str]:
         )
         ranks = groups[wrong[0]].tolist()
         yield f"the pieces of ranks {ranks} do not make up their samples in order"
-    slices = ranges_of(bridge.slices, groups)
-    expected = pieces - whole[:, :, :1]
-    wrong_ranks = groups[(slices != expected).any(-1)]
+    wrong_ranks = groups[(ranges_of(bridge.pieces, groups) != pieces).any(-1)]
     if len(wrong_ranks):
         rank = int(wrong_ranks[0])
         yield f"rank {rank} keeps other samples than it computes"

@@ -72,7 +72,10 @@ def _bridge(bridge: Bridge) -> dict[str, Any]:
         "destination": bridge.destination,
         "direction": bridge.direction,
         "gather_groups": [list(group) for group in bridge.gather_groups],
-        "slices": _ranges(bridge.slices),
+        "slices": {
+            str(rank): [start - bridge.wholes[rank][0], stop - bridge.wholes[rank][0]]
+            for rank, (start, stop) in bridge.pieces.items()
+        },
         "bytes_forward": bridge.bytes_forward,
         "bytes_backward": bridge.bytes_backward,
     }

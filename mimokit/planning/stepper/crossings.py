@@ -90,7 +90,7 @@ def _of_rank(plan: LayoutPlan, rank: int, step: PlannedStep) -> Iterator[tuple[C
     if step.name in BRIDGES and bridge is not None:
         assert step.microbatch is not None
         backward = step.name == StepKind.SCATTER
-        for crossing in colocated_crossings(plan, bridge, backward, step.microbatch):
+        for crossing in colocated_crossings(bridge, backward, step.microbatch):
             if crossing.source_rank == rank:
                 yield crossing, True
             if crossing.destination_rank == rank:
@@ -105,7 +105,7 @@ def _of_rank(plan: LayoutPlan, rank: int, step: PlannedStep) -> Iterator[tuple[C
 
 
 def colocated_crossings(
-    plan: LayoutPlan, bridge: ColocatedBridge, backward: bool, microbatch: int
+    bridge: ColocatedBridge, backward: bool, microbatch: int
 ) -> tuple[Crossing, ...]:
     """Return what crosses a bridge between modules on the same ranks.
 
@@ -115,16 +115,12 @@ def colocated_crossings(
     if bridge.direction == "equal":
         return ()
     gathers = (bridge.direction == "fan_in") != backward
-    few = bridge.destination if bridge.direction == "fan_in" else bridge.source
-    samples = plan.batch.modules[few].samples
     way = (bridge.source, bridge.destination, backward, microbatch)
     crossings = []
     for group in bridge.gather_groups:
-        base = samples[group[0]][0]
         for taker in group:
             for giver in group if gathers else (taker,):
-                start, stop = bridge.slices[giver]
-                crossings.append(Crossing(*way, giver, taker, base + start, base + stop))
+                crossings.append(Crossing(*way, giver, taker, *bridge.pieces[giver]))
     return tuple(crossings)
 
 

@@ -26,12 +26,12 @@ from tests.whole_runs import (
 )
 
 RANKS = 4
-MESSAGES = {"messages.py", "routes.py", "communicator.py", "collectives.py"}
+MESSAGES = {"messages.py", "routes.py", "colocated.py", "communicator.py", "collectives.py"}
 """The files that carry messages, none of which may wait for the device."""
 
 COUNTS_OF_ITEMS = {
     "batch.py slice_modality", "stages.py _inputs", "executor.py _note_items",
-    "bridge.py rows_of_group",
+    "loaded_batch.py rows_of_group",
 }  # fmt: skip
 """Where items of samples are counted, which stay on the host."""
 

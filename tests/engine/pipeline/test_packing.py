@@ -141,8 +141,8 @@ def _run_toy(plan):
     import torch
     import torch.distributed as dist
 
+    from mimokit.engine.bridges.messages import Mailbox
     from mimokit.engine.pipeline.executor import StageExecutor
-    from mimokit.engine.pipeline.messages import Mailbox
     from mimokit.engine.pipeline.steps import before_reduction
     from mimokit.engine.steps import exhaust
     from tests.toy_pipeline import Direct, ToyModel, toy_batches, toy_stage

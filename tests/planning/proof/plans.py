@@ -182,10 +182,10 @@ def _missing_group(bridge: ColocatedBridge) -> ColocatedBridge:
 
 
 def _slices(change: object, bridge: ColocatedBridge) -> ColocatedBridge:
-    kept = dict(bridge.slices)
+    kept = dict(bridge.pieces)
     assert callable(change)
     change(kept)
-    return replace(bridge, slices=kept)
+    return replace(bridge, pieces=kept)
 
 
 def _turned(bridge: ColocatedBridge) -> ColocatedBridge:

@@ -138,11 +138,12 @@ def _gathers(bridge: ColocatedBridge, rank: int) -> Iterator[str]:
     if bridge.direction == "equal":
         return
     group = next((group for group in bridge.gather_groups if rank in group), ())
-    kept = named_samples(bridge.slices[rank])
+    (start, stop), first = bridge.pieces[rank], bridge.pieces[group[0]][0]
+    kept, samples = named_samples((start - first, stop - first)), (stop - start) * len(group)
     gather, cut = ("forward", "backward")[:: 1 if bridge.direction == "fan_in" else -1]
     yield (
         f"{name}, {gather}: gathers with {_members_text(tuple(group))}; "
-        f"{cut}: keeps {kept} of their {bridge.slices[group[-1]][1]}."
+        f"{cut}: keeps {kept} of their {samples}."
     )
 
 

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from mimokit.engine.colocated.bridge import ColocatedBridgeCommunicator
+from mimokit.engine.bridges.colocated import ColocatedBridgeCommunicator
 from mimokit.engine.parallel.loss import vocab_parallel_cross_entropy
 from mimokit.engine.parallel.update import MainGradUpdate, finalize_model_grads
 from mimokit.engine.pipeline.communicator import MultiModulePipelineCommunicator
@@ -40,7 +40,7 @@ def lines_of_step(plan: LayoutPlan) -> Mapping[tuple[str, str], str]:
     if plan.disjoint_bridges:
         crossing = MultiModulePipelineCommunicator.receive
     elif plan.deployment_mode == "colocated":
-        crossing = ColocatedBridgeCommunicator._cross
+        crossing = ColocatedBridgeCommunicator.cross
     functions = {
         BRIDGE: crossing,
         ROWS: EncoderStage._forward,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from mimokit.config import ExperimentSections, ModelSection
 from mimokit.config.user_code import NO_CODE, UserCode
-from mimokit.engine.colocated.checks import NoCall
+from mimokit.engine.bridges.checks import NoCall
 from mimokit.engine.data.sources import DataSource
 from mimokit.engine.device import without_tf32
 from mimokit.engine.models.projector import receiver_columns

@@ -13,35 +13,40 @@ from tests.whole_runs import inner_layers_on_stages
 def _zero_padded(original: Any) -> Any:
     """Leave the rows of other replicas 0 where their gradient is gathered."""
 
-    def gather_rows(gradient: Any, cuts: Any, group: Any) -> Any:
-        whole = gradient.new_zeros((cuts.total, *gradient.shape[1:]))
-        start = cuts.starts[cuts.position]
-        whole[start : start + cuts.sizes[cuts.position]] = gradient
-        return whole
+    def gather_in_place(whole: Any, sizes: Any, group: Any) -> None:
+        for rank, part in enumerate(whole.split(list(sizes))):
+            if rank != group.rank():
+                part.zero_()
 
-    return gather_rows
+    return gather_in_place
 
 
 def _halves_of_gradients(original: Any) -> Any:
     """Average instead of adding: the backward pass of a fan-in, which keeps rows."""
-    return lambda whole, cuts, group=None: original(whole, cuts) / 2
+    return lambda self: [piece / (1 + self.tag.direction) for piece in original(self)]
 
 
 def _gathered_backwards(original: Any) -> Any:
     """Put the pieces of a gather group together in reverse order of the ranks."""
 
-    def gather_rows(piece: Any, cuts: Any, group: Any) -> Any:
+    def gather_in_place(whole: Any, sizes: Any, group: Any) -> None:
         import torch
 
-        whole = original(piece, cuts, group)
-        return torch.cat(torch.split(whole, list(cuts.sizes))[::-1])
+        original(whole, sizes, group)
+        whole.copy_(torch.cat(torch.split(whole, list(sizes))[::-1]))
 
-    return gather_rows
+    return gather_in_place
 
 
 def _one_further(original: Any) -> Any:
     """Keep the rows after those of this rank."""
-    return lambda whole, cuts: original(whole.roll(-1, 0), cuts)
+
+    def send(self: Any, message: Any, microbatch: int) -> None:
+        if self._direction == 0:
+            message = message.carrying(message.tensor.roll(-1, 0))
+        original(self, message, microbatch)
+
+    return send
 
 
 def _rows_flipped(backward: bool, original: Any) -> Any:
@@ -90,7 +95,7 @@ FAULTS = (
         IMAGES, "bridge", BACKWARD, "not added up",
     ),
     Fault(
-        "a bridge averages gradients", fan_in, seams.KEEP_ROWS, _halves_of_gradients,
+        "a bridge averages gradients", fan_in, seams.ROWS_KEPT, _halves_of_gradients,
         IMAGES, "bridge", BACKWARD, "0.5 times",
     ),
     Fault(
@@ -98,7 +103,7 @@ FAULTS = (
         IMAGES, "bridge", FORWARD,
     ),
     Fault(
-        "rows kept one too far", fan_out, seams.KEEP_ROWS, _one_further,
+        "rows kept one too far", fan_out, seams.SEND_ROWS, _one_further,
         IMAGES, "bridge", FORWARD, "shifted by -1",
     ),
     Fault(

@@ -15,7 +15,7 @@ def _both_ways(plan, pieces, gradients, rows):
     import torch
     import torch.distributed as dist
 
-    from mimokit.engine.colocated.bridge import ColocatedBridgeCommunicator
+    from mimokit.engine.bridges.colocated import ColocatedBridgeCommunicator
     from mimokit.engine.parallel.grids import create_grids
 
     _, groups = create_grids(plan)
@@ -87,7 +87,7 @@ def _steps_that_check(seconds):
     """
     import torch.distributed as dist
 
-    from mimokit.engine.colocated.checks import OneStepOfN
+    from mimokit.engine.bridges.checks import OneStepOfN
 
     clock, found = _Clock(), []
     checks = OneStepOfN(clock)
@@ -115,7 +115,7 @@ def test_checks_take_a_hundredth_of_the_time_on_the_slowest_rank(cluster):
 
 def _compared(plan, config):
     """Return how often the bridge compared in five steps of training, and of `verify`."""
-    from mimokit.engine.colocated.checks import OneStepOfN, check_rarely
+    from mimokit.engine.bridges.checks import OneStepOfN, check_rarely
 
     found = []
     for rarely in (True, False):
@@ -185,7 +185,7 @@ def _beside_megatrons(plan):
     import torch
     import torch.distributed as dist
 
-    from mimokit.engine.colocated.bridge import ColocatedBridgeCommunicator
+    from mimokit.engine.bridges.colocated import ColocatedBridgeCommunicator
     from mimokit.engine.parallel.grids import create_grids
     from tests.megatron_on_gloo import colocated_bridge
 

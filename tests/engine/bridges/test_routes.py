@@ -27,11 +27,11 @@ def _carry(source, destination, form, rows_per_sample):
     import torch
     import torch.distributed as dist
 
-    from mimokit.engine.pipeline.messages import Mailbox
-    from mimokit.engine.pipeline.routes import RouteCommunicator
+    from mimokit.engine.bridges.messages import Mailbox
+    from mimokit.engine.bridges.routes import RouteCommunicator
     from mimokit.engine.ragged import Ragged
     from mimokit.planning.bridges.routes import row_range
-    from tests.engine.pipeline.test_routes import SAMPLES, grids, plan_disjoint_bridge, samples_of
+    from tests.engine.bridges.test_routes import SAMPLES, grids, plan_disjoint_bridge, samples_of
 
     rank, (first, second) = dist.get_rank(), grids(source, destination)
     plan = plan_disjoint_bridge(("a", first), ("b", second), SAMPLES, 64, form=form)

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mimokit
-from mimokit.engine.pipeline import communicator, messages
-from mimokit.engine.pipeline.messages import decode_header, encode_header
+from mimokit.engine.bridges import messages
+from mimokit.engine.bridges.messages import decode_header, encode_header
+from mimokit.engine.pipeline import communicator
 from mimokit.planning.message_tags import FIELD_BITS, Tag
 from mimokit.planning.schedule import ScheduleError
 from tests.layouts_apart import apart_config
@@ -54,7 +55,7 @@ def _exchange():
     import torch
     import torch.distributed as dist
 
-    from mimokit.engine.pipeline.messages import Mailbox
+    from mimokit.engine.bridges.messages import Mailbox
     from mimokit.planning.message_tags import Tag
 
     rank, other = dist.get_rank(), 1 - dist.get_rank()

@@ -1,0 +1,1 @@
+"""How rows cross from one module to another: messages, routes, and bridges on shared ranks."""

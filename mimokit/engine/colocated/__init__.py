@@ -1,1 +1,0 @@
-"""Modules that share their ranks: their bridges, and the samples of each in a batch."""
