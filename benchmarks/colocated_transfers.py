@@ -79,11 +79,11 @@ def share_of_checks(plan: Any, config: Any) -> tuple[float, int]:
     import time
 
     from mimokit.engine.bridges.checks import check_rarely
-    from mimokit.engine.data.sources import default_data
+    from mimokit.engine.run_of_rank import RunOfRank
     from mimokit.engine.steps import exhaust
     from mimokit.engine.training.optimizer_step import prepared, training_step
 
-    with prepared(plan, config, default_data) as state:
+    with prepared(RunOfRank(plan, config)) as state:
         bridges = list(state.model.bridges.values())
         state.checks = check_rarely(bridges)
         for _ in range(2):

@@ -90,9 +90,11 @@ def measure(plan: Any, kinds: tuple[Kind, ...]) -> dict[Kind, list[tuple[float, 
     """Return seconds per kind: step of the slowest rank, own encoder, own layers, step by clock."""
     import torch.distributed as dist
 
+    from mimokit.engine.run_of_rank import RunOfRank
     from mimokit.engine.training.optimizer_step import prepare, training_step
 
-    states = {kind: prepare(plan, config_of(kind[0]), VideoData(kind[1])) for kind in kinds}
+    runs = {kind: RunOfRank(plan, config_of(kind[0]), VideoData(kind[1])) for kind in kinds}
+    states = {kind: prepare(run) for kind, run in runs.items()}
     clocks = {kind: _clock_layers(state) for kind, state in states.items()}
     found: dict[Kind, list[tuple[float, ...]]] = {kind: [] for kind in kinds}
     for _ in range(WARMUP + PAIRS):

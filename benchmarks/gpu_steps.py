@@ -70,14 +70,14 @@ def step_on_rank(config: ExperimentConfig) -> Measured:
     """Train; the device has finished at the end of each step."""
     import torch
 
-    from mimokit.engine.data.sources import default_data
+    from mimokit.engine.run_of_rank import RunOfRank
     from mimokit.engine.steps import exhaust
     from mimokit.engine.training.optimizer_step import prepared, training_step
 
     seconds = []
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
-    with prepared(mimokit.plan(config), config, default_data) as state:
+    with prepared(RunOfRank(mimokit.plan(config), config)) as state:
         for _ in range(WARMUP + ROUNDS):
             begin = time.perf_counter()
             exhaust(training_step(state))

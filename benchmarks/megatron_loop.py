@@ -65,12 +65,12 @@ def step_pairs(config: ExperimentConfig, rounds: int) -> list[tuple[float, float
 
     import torch
 
-    from mimokit.engine.data.sources import default_data
+    from mimokit.engine.run_of_rank import RunOfRank
     from mimokit.engine.steps import exhaust
     from mimokit.engine.training.optimizer_step import prepared, training_step
 
     seconds: tuple[list[float], list[float]] = [], []
-    with prepared(mimokit.plan(config), config, default_data) as state, _loop(state) as step:
+    with prepared(RunOfRank(mimokit.plan(config), config)) as state, _loop(state) as step:
         ways: Sequence[Callable[[], Any]] = lambda: exhaust(training_step(state)), step
         for number in range(WARMUP + rounds):
             turn = list(zip(ways, seconds, strict=True))

@@ -216,6 +216,7 @@ def rank_seconds(plan: Any, config: ExperimentConfig, source: Any) -> list[float
     """
     import torch
 
+    from mimokit.engine.run_of_rank import RunOfRank
     from mimokit.engine.steps import exhaust
     from mimokit.engine.training.optimizer_step import prepared, training_step
 
@@ -228,7 +229,7 @@ def rank_seconds(plan: Any, config: ExperimentConfig, source: Any) -> list[float
         return time.process_time() - begin
 
     seconds, probes = [], []
-    with prepared(plan, config, source) as state:
+    with prepared(RunOfRank(plan, config, source)) as state:
         for _ in range(WARMUP + STEPS):
             probes.append(probed())
             begin = time.process_time()

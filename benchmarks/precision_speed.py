@@ -50,13 +50,13 @@ def step_times(laid_out: list[tuple[Any, Any]]) -> list[list[float]]:
 
     import torch.distributed as dist
 
-    from mimokit.engine.data.sources import default_data
+    from mimokit.engine.run_of_rank import RunOfRank
     from mimokit.engine.steps import exhaust
     from mimokit.engine.training.optimizer_step import prepared, training_step
 
     with ExitStack() as stack:
         states = [
-            stack.enter_context(prepared(plan, config, default_data)) for plan, config in laid_out
+            stack.enter_context(prepared(RunOfRank(plan, config))) for plan, config in laid_out
         ]
         seconds: list[list[float]] = [[] for _ in states]
         for _ in range(2 + ROUNDS):
@@ -70,7 +70,7 @@ def step_times(laid_out: list[tuple[Any, Any]]) -> list[list[float]]:
 
 def peak_bytes(plan: Any, config: Any) -> int:
     """Return the most private memory of a step on this rank, above that before there is a model."""
-    from mimokit.engine.data.sources import default_data
+    from mimokit.engine.run_of_rank import RunOfRank
     from mimokit.engine.steps import exhaust
     from mimokit.engine.training.memory import memory_meter
     from mimokit.engine.training.optimizer_step import prepared, training_step
@@ -78,7 +78,7 @@ def peak_bytes(plan: Any, config: Any) -> int:
     meter = memory_meter()
     meter.start()
     before = meter.read().allocated
-    with prepared(plan, config, default_data) as state:
+    with prepared(RunOfRank(plan, config)) as state:
         exhaust(training_step(state))
         meter.start()
         exhaust(training_step(state))

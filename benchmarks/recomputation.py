@@ -43,13 +43,13 @@ def measure_on_rank(
     configs: dict[str, ExperimentConfig], rounds: int
 ) -> dict[str, tuple[float, int]]:
     """Return mode -> median seconds of a step, and bytes kept for its backward pass."""
-    from mimokit.engine.data.sources import default_data
+    from mimokit.engine.run_of_rank import RunOfRank
     from mimokit.engine.steps import exhaust
     from mimokit.engine.training.optimizer_step import prepared, training_step
 
     with contextlib.ExitStack() as stack:
         states = {
-            mode: stack.enter_context(prepared(mimokit.plan(config), config, default_data))
+            mode: stack.enter_context(prepared(RunOfRank(mimokit.plan(config), config)))
             for mode, config in configs.items()
         }
         seconds: dict[str, list[float]] = {mode: [] for mode in states}

@@ -44,13 +44,13 @@ def seconds_per_step(plan: LayoutPlan, config: ExperimentConfig) -> tuple[float,
     """Return seconds and CPU seconds of a step on this rank, samples included."""
     from mimokit import cluster
     from mimokit.engine.calibration import median_step_seconds
-    from mimokit.engine.replicas import replica_world
+    from mimokit.engine.run_of_rank import in_replica
 
     def emit(sample: Sample) -> None:
         cluster.emit(to_wire(sample))
 
-    with replica_world(plan) as (own, peers):
-        return median_step_seconds(own, config, emit, WARMUP, peers)
+    with in_replica(plan, config) as run:
+        return median_step_seconds(run, emit, WARMUP)
 
 
 def rows() -> list[dict[str, Any]]:

@@ -35,8 +35,8 @@ def step_times(plan: Any, config: ExperimentConfig, rounds: int) -> list[tuple[f
 
     import torch.distributed as dist
 
-    from mimokit.engine.data.sources import default_data
     from mimokit.engine.pipeline.steps import forward_backward_steps
+    from mimokit.engine.run_of_rank import RunOfRank
     from mimokit.engine.steps import exhaust
     from mimokit.engine.training.optimizer_step import prepared
 
@@ -45,7 +45,7 @@ def step_times(plan: Any, config: ExperimentConfig, rounds: int) -> list[tuple[f
         return sum(loss.loss_sum for loss in losses)
 
     seconds: tuple[list[float], list[float]] = [], []
-    with prepared(plan, config, default_data) as state:
+    with prepared(RunOfRank(plan, config)) as state:
         for number in range(3 + rounds):
             ways = list(zip((executed, _looped), seconds, strict=True))
             for way, own in ways if number % 2 else reversed(ways):

@@ -54,16 +54,14 @@ def work(name: str) -> None:
     import torch
     import torch.distributed as dist
 
-    from mimokit.engine.data.sources import default_data
     from mimokit.engine.steps import exhaust
     from mimokit.engine.training.loop import prepared, training_step
-    from mimokit.planning import plan_layout
 
     config = config_of(name, Path.cwd())
     dist.init_process_group("gloo")
     config.finalize(dist.get_world_size())
     todo, used = torch.zeros(1), torch.zeros(1, dtype=torch.float64)
-    with prepared(plan_layout(config), config, default_data) as state:
+    with prepared(*_run_of(config)) as state:
         state.checks = state.model.check_replicas_rarely()
         while True:
             if dist.get_rank() == 0:
@@ -79,6 +77,19 @@ def work(name: str) -> None:
             if dist.get_rank() == 0:
                 wall = time.perf_counter() - begin
                 print(json.dumps([wall / int(todo), float(used) / int(todo)]), flush=True)
+
+
+def _run_of(config: ExperimentConfig) -> tuple[Any, ...]:
+    """Return what `prepared` takes; in a tree before `RunOfRank` its parts."""
+    from mimokit.planning import plan_layout
+
+    try:
+        from mimokit.engine.run_of_rank import RunOfRank
+    except ImportError:
+        from mimokit.engine.data.sources import default_data
+
+        return plan_layout(config), config, default_data
+    return (RunOfRank(plan_layout(config), config),)
 
 
 class Ranks:

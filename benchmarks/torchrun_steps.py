@@ -31,6 +31,7 @@ def world_from_environment() -> Iterator[int]:
 
 def main(file: str) -> None:
     """Train the layout of a config."""
+    from mimokit.engine.run_of_rank import RunOfRank
     from mimokit.engine.training.loop import train_on_rank
 
     config = finalized_copy(file, int(os.environ["WORLD_SIZE"]))
@@ -41,7 +42,7 @@ def main(file: str) -> None:
             times.append(sample.time)
 
     with world_from_environment() as rank:
-        train_on_rank(plan_layout(config), config, keep, lambda: False)
+        train_on_rank(RunOfRank(plan_layout(config), config), keep, lambda: False)
         if rank == 0:
             print(json.dumps(times), flush=True)
 

@@ -39,7 +39,7 @@ def alternate_on_rank(
     import torch.distributed as dist
 
     from mimokit.cluster import emit
-    from mimokit.engine.data.sources import default_data
+    from mimokit.engine.run_of_rank import RunOfRank
     from mimokit.engine.steps import exhaust
     from mimokit.engine.training.optimizer_step import prepared, training_step
     from mimokit.engine.training.tracer import Tracer, align_clocks
@@ -53,7 +53,7 @@ def alternate_on_rank(
         return time.perf_counter() - begin, time.process_time() - used
 
     found = []
-    with prepared(plan, config, default_data) as state:
+    with prepared(RunOfRank(plan, config)) as state:
         tracer = Tracer(lambda sample: emit(to_wire(sample)), align_clocks())
         for number in range(WARMUP + pairs):
             order = (True, False) if number % 2 else (False, True)

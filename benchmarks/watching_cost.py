@@ -44,8 +44,8 @@ def alternate_on_rank(
     import torch.distributed as dist
 
     from mimokit.cluster import emit
-    from mimokit.engine.data.sources import default_data
     from mimokit.engine.part_times import UNTIMED
+    from mimokit.engine.run_of_rank import RunOfRank
     from mimokit.engine.steps import exhaust
     from mimokit.engine.training.loop import _step_sample
     from mimokit.engine.training.loop_monitor import create_performance_monitor
@@ -53,7 +53,7 @@ def alternate_on_rank(
     from mimokit.engine.training.optimizer_step import prepared, training_step
 
     found = []
-    with prepared(plan, config, default_data) as state:
+    with prepared(RunOfRank(plan, config)) as state:
         watched = watch(state.model, config, 1e12)
         monitor = create_performance_monitor(
             config.model, config.runtime, state.model.module_to_grid_map, watched

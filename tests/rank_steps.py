@@ -10,10 +10,10 @@ from mimokit.config import ExperimentConfig
 @contextmanager
 def state_of(plan: Any, config: ExperimentConfig) -> Iterator[Any]:
     """Prepare a `TrainingState`, and release its model at the end."""
-    from mimokit.engine.data.sources import default_data
+    from mimokit.engine.run_of_rank import RunOfRank
     from mimokit.engine.training.optimizer_step import prepared
 
-    with prepared(plan, config, default_data) as state:
+    with prepared(RunOfRank(plan, config)) as state:
         yield state
 
 

@@ -18,7 +18,7 @@ from mimokit.prediction.device_peak import peak_of_device
 from mimokit.samples import CalibrationSample, Sample, StepSample, to_wire
 
 if TYPE_CHECKING:
-    from mimokit.engine.replicas import Peers
+    from mimokit.engine.run_of_rank import Peers
     from mimokit.prediction.calibration import RankMeasurements
 
 
@@ -44,28 +44,17 @@ def train_rank(
     code: UserCode = NO_CODE,
 ) -> None:
     """Train on this rank; the caller receives its samples."""
-    from mimokit.engine.data.sources import default_data
     from mimokit.engine.device import rank_facts
-    from mimokit.engine.replicas import replica_world
+    from mimokit.engine.run_of_rank import in_replica
     from mimokit.engine.training.loop import train_on_rank
 
     facts = rank_facts()
     if peak_flops is None:
         peak_flops = peak_of_device(facts.hardware.accelerator, config.runtime.precision)
     _send(replace(facts, peak_flops_per_sec=peak_flops))
-    with replica_world(plan) as (of_replica, peers):
-        train_on_rank(
-            of_replica,
-            config,
-            _send if peers is None else partial(_send_from, peers),
-            cluster.should_stop,
-            code.data or default_data,
-            evaluations,
-            trace,
-            peak_flops,
-            peers,
-            code,
-        )
+    with in_replica(plan, config, code) as run:
+        send = _send if run.peers is None else partial(_send_from, run.peers)
+        train_on_rank(run, send, cluster.should_stop, evaluations, trace, peak_flops)
 
 
 def calibrate_rank(precision: str | None) -> RankMeasurements:
@@ -80,18 +69,19 @@ def calibrate_steps(
 ) -> tuple[float, float]:
     """Train on this rank; return the seconds and CPU seconds of a step."""
     from mimokit.engine.calibration import median_step_seconds
+    from mimokit.engine.run_of_rank import RunOfRank
 
-    return median_step_seconds(plan, config, _send, warmup)
+    return median_step_seconds(RunOfRank(plan, config), _send, warmup)
 
 
 def open_stepper(
     name: str, plan: LayoutPlan, config: ExperimentSections, keep: int, code: UserCode
 ) -> None:
     """Build the model of this rank and stop before its first step."""
-    from mimokit.engine.data.sources import default_data
+    from mimokit.engine.run_of_rank import RunOfRank
     from mimokit.engine.stepper.session import open_session
 
-    open_session(name, plan, config, code.data or default_data, keep, code)
+    open_session(name, RunOfRank.with_code(plan, config, code), keep)
 
 
 def ask_stepper(name: str, method: str, *args: Any) -> tuple[Any] | None:

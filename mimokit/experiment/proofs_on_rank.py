@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from mimokit.config import ExperimentConfig, ModuleArchitecture
 from mimokit.config.user_code import UserCode
@@ -13,14 +13,10 @@ from mimokit.planning.expert_choices import ExpertChoices, together
 from mimokit.planning.types import LayoutPlan
 
 if TYPE_CHECKING:
-    from mimokit.engine.data.sources import DataSource
+    from mimokit.engine.run_of_rank import RunOfRank
+    from mimokit.engine.verify.oracle import OracleStart
     from mimokit.engine.verify.resume import RankRecord
     from mimokit.engine.verify.steps import Noise, OracleStep, StepDifference, StepRounding
-    from mimokit.planning.seams import Recording, Seam
-
-    _OracleArguments: TypeAlias = tuple[
-        ExperimentConfig, DataSource, int, Mapping[str, ModuleArchitecture], UserCode
-    ]
 
 
 @dataclass(frozen=True)
@@ -38,12 +34,17 @@ class OneProcessRun:
     code: UserCode
 
     @property
-    def arguments(self) -> _OracleArguments:
-        """What `run_oracle` takes besides a plan."""
-        from mimokit.engine.data.sources import default_data
+    def run(self) -> RunOfRank:
+        """What its rank is told."""
+        from mimokit.engine.run_of_rank import RunOfRank
 
-        data = self.code.data or default_data
-        return self.config, data, self.steps, self.decoders, self.code
+        return RunOfRank.with_code(self.plan, self.config, self.code)
+
+    def begin(self, nudge: int | None = None, loss_scale: float = 1.0) -> OracleStart:
+        """Return with what it begins."""
+        from mimokit.engine.verify.oracle import OracleStart
+
+        return OracleStart(self.decoders, self.start, loss_scale, nudge)
 
     @property
     def start(self) -> Dtype:
@@ -56,14 +57,14 @@ def oracle_rank(process: OneProcessRun) -> tuple[str, list[list[OracleStep]], li
 
     For a run of fewer bits also return how much each step of one process in these differs.
     """
-    from mimokit.engine.data.sources import data_of, default_data
+    from mimokit.engine.data.sources import data_of
 
-    reference, noise, loss_scale = _in_both(process)
+    run, (reference, noise, loss_scale) = process.run, _in_both(process)
     if noise:
         # The partial sums of a layout may be larger than those of one process.
         scale = max(1.0, loss_scale / 4)
         reference = [[replace(step, loss_scale=scale) for step in whole] for whole in reference]
-    return data_of(process.code.data or default_data, process.config).name, reference, noise
+    return data_of(run.source, run.config).name, reference, noise
 
 
 def _in_both(
@@ -81,19 +82,18 @@ def _in_both(
     from mimokit.engine.verify.compare import noise_of
     from mimokit.engine.verify.oracle import run_oracle
 
-    plan, start = process.plan, process.start
-    arguments = *process.arguments, start
+    run, steps, start = process.run, process.steps, process.start
     if start == "fp32":
-        return run_oracle(plan, *arguments, nudge=nudge), [], 1.0
+        return run_oracle(run, steps, process.begin(nudge)), [], 1.0
     loss_scale = process.config.runtime.initial_loss_scale if start == "fp16" else 1.0
-    rounded = run_oracle(plan, *arguments, loss_scale, nudge, choices)
+    rounded = run_oracle(run, steps, process.begin(nudge, loss_scale), choices)
     while loss_scale > 1 and not all(step.is_finite for own in rounded for step in own):
         loss_scale /= 2
-        rounded = run_oracle(plan, *arguments, loss_scale, nudge, choices)
+        rounded = run_oracle(run, steps, process.begin(nudge, loss_scale), choices)
     chosen = [[step.choices for step in own] for own in rounded]
-    in_fp32 = {name: execution.in_fp32() for name, execution in plan.executions.items()}
-    whole = replace(plan, executions=in_fp32)
-    reference = run_oracle(whole, *arguments, nudge=nudge, choices=chosen)
+    in_fp32 = {name: execution.in_fp32() for name, execution in run.plan.executions.items()}
+    exact = replace(run, plan=replace(run.plan, executions=in_fp32))
+    reference = run_oracle(exact, steps, process.begin(nudge), chosen)
     noise = [noise_of(exact, own) for exact, own in zip(reference, rounded, strict=True)]
     return _with_choices(reference), noise, loss_scale
 
@@ -130,7 +130,7 @@ def rounding_rank(
     from mimokit.engine.verify.compare import rounding_of
     from mimokit.engine.verify.oracle import run_oracle
 
-    runs = (run_oracle(process.plan, *process.arguments, nudge=seed) for seed in seeds)
+    runs = (run_oracle(process.run, process.steps, process.begin(seed)) for seed in seeds)
     return [
         rounding_of(expected, nudged)
         for replicas in runs
@@ -145,61 +145,19 @@ def compare_rank(
     code: UserCode,
 ) -> list[StepDifference]:
     """Run the layout and compare it with the oracle of its replica, step by step."""
-    from mimokit.engine.data.sources import default_data
-    from mimokit.engine.replicas import replica_world
+    from mimokit.engine.run_of_rank import in_replica
     from mimokit.engine.verify.compare import compare_on_rank
 
-    with replica_world(plan) as (of_replica, peers):
-        expected = oracle[0 if peers is None else peers.replica]
-        data = code.data or default_data
-        return compare_on_rank(of_replica, config, data, expected, peers, code)
+    with in_replica(plan, config, code) as run:
+        return compare_on_rank(run, oracle[0 if run.peers is None else run.peers.replica])
 
 
 def resume_rank(
     plan: LayoutPlan, config: ExperimentConfig, before: int | None, after: int, code: UserCode
 ) -> RankRecord:
     """Train, save and train on; with None before it, go on from a checkpoint."""
-    from mimokit.engine.data.sources import default_data
-    from mimokit.engine.replicas import replica_world
+    from mimokit.engine.run_of_rank import in_replica
     from mimokit.engine.verify.resume import record_resumed, record_saved
 
-    data = code.data or default_data
-    with replica_world(plan) as (of_replica, peers):
-        if before is None:
-            return record_resumed(of_replica, config, data, after, code, peers)
-        return record_saved(of_replica, config, data, before, after, code, peers)
-
-
-def seams_of_one_rank(
-    process: OneProcessRun,
-    wholes: Sequence[Seam],
-    nudge: int | None,
-    in_row: bool,
-    choices: Sequence[ExpertChoices],
-) -> Recording:
-    """Record the seams of the model in one process, in the precision of the layout.
-
-    Args:
-        in_row: the layout puts samples in a row, without padding.
-        choices: of experts, in every step; none: its own.
-    """
-    from mimokit.engine.verify.seams.one_process import record_one_process
-
-    return record_one_process(
-        process.plan, *process.arguments, process.start, wholes, nudge, in_row, choices
-    )
-
-
-def seams_rank(
-    plan: LayoutPlan,
-    config: ExperimentConfig,
-    reference: Recording,
-    code: UserCode,
-    wholes: Sequence[Seam],
-) -> Recording:
-    """Record the seams of a layout on this rank, in steps like those of one process."""
-    from mimokit.engine.data.sources import default_data
-    from mimokit.engine.verify.seams.layout import record_layout
-
-    data = code.data or default_data
-    return record_layout(plan, config, data, reference, code, wholes)
+    with in_replica(plan, config, code) as run:
+        return record_resumed(run, after) if before is None else record_saved(run, before, after)

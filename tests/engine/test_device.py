@@ -42,8 +42,12 @@ def test_threads_that_a_rank_on_a_cpu_starts_interrupt_no_other() -> None:
 
 
 @pytest.mark.usefixtures("with_tf32")
-@pytest.mark.parametrize("checker", [compare.compare_on_rank, oracle.run_oracle])
-def test_what_verifies_computes_without_tf32_and_leaves_the_switches(checker: object) -> None:
+@pytest.mark.parametrize(
+    "checker",
+    [lambda run: compare.compare_on_rank(run, []), lambda run: oracle.run_oracle(run, 1, None)],
+    ids=["compare_on_rank", "run_oracle"],
+)
+def test_what_verifies_computes_without_tf32_and_leaves_the_switches(checker: Any) -> None:
     seen: list[list[bool]] = []
 
     class Watched:
@@ -52,7 +56,7 @@ def test_what_verifies_computes_without_tf32_and_leaves_the_switches(checker: ob
             raise RuntimeError("stopped at the first look")
 
     with pytest.raises(RuntimeError, match="stopped"):
-        checker(Watched(), Watched(), None, [])  # type: ignore[operator]
+        checker(Watched())
     assert seen[0] == [False, False]
     assert [switch.allow_tf32 for switch in SWITCHES] == [True, True]
 

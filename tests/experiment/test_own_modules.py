@@ -297,12 +297,12 @@ def test_rows_of_a_whole_modality_reach_an_adapter(cluster: EngineCluster) -> No
 
 
 def _images_encoded(plan: Any, config: ExperimentConfig) -> int:
-    from mimokit.engine.data.sources import default_data
+    from mimokit.engine.run_of_rank import RunOfRank
     from mimokit.engine.steps import exhaust
     from mimokit.engine.training.optimizer_step import prepared, training_step
 
     images = []
-    with prepared(plan, config, default_data) as state:
+    with prepared(RunOfRank(plan, config)) as state:
         encoder = state.model.modules()["images"].module.encoders["vit_encoder"].module
         encoder.register_forward_pre_hook(
             lambda module, given, named: images.append(len(named["pixel_values"])), with_kwargs=True

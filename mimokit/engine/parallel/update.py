@@ -7,7 +7,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -27,10 +27,12 @@ from mimokit.engine.parallel.optimizer import (
     set_epsilon,
 )
 from mimokit.engine.part_times import StepPart
-from mimokit.engine.replicas import Peers
 from mimokit.engine.steps import Step, StepGenerator, loop_watcher
 from mimokit.planning.types import LayoutPlan
 from mimokit.step_kinds import StepKind
+
+if TYPE_CHECKING:
+    from mimokit.engine.run_of_rank import Peers
 
 ModuleToGridTuple = tuple[tuple[ModuleDataParallel, HyperCommGrid], ...]
 
@@ -127,7 +129,7 @@ class MainGradUpdate:
         peers: this rank in other replicas of the layout; None: there is one replica.
     """
 
-    peers: Peers | None = None
+    peers: "Peers | None" = None
 
     def __init__(
         self,

@@ -11,11 +11,9 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from mimokit.config import ExperimentSections
-from mimokit.config.user_code import NO_CODE, UserCode
-from mimokit.engine.data.sources import DataSource
 from mimokit.engine.device import close_groups_since, open_groups
 from mimokit.engine.inside_steps import Inside, listening
+from mimokit.engine.run_of_rank import RunOfRank
 from mimokit.engine.stepper.inputs import InputWatch
 from mimokit.engine.stepper.recorder import Watcher
 from mimokit.engine.stepper.rows import CrossingRows, KeptRows, print_of
@@ -27,7 +25,6 @@ from mimokit.engine.training.resuming import go_on
 from mimokit.planning.stepper import Crossing, PlannedStep, SeenCrossing, clock_of
 from mimokit.planning.stepper.crossings import PieceRows, StepRecord
 from mimokit.planning.stepper.pictures import TensorPicture, TensorSamples, Window
-from mimokit.planning.types import LayoutPlan
 from mimokit.step_kinds import StepKind
 
 MOST_LINES = 1 << 12
@@ -45,18 +42,11 @@ class RankSession:
         keep: number of ticks for which copies of the tensors are kept.
     """
 
-    def __init__(
-        self,
-        plan: LayoutPlan,
-        config: ExperimentSections,
-        source: DataSource,
-        keep: int,
-        code: UserCode,
-    ) -> None:
+    def __init__(self, run: RunOfRank, keep: int) -> None:
         """Build model, optimizer and data. Collective."""
         self._groups = open_groups()
-        self.state = go_on(plan, config, source, code=code)
-        self.clock = clock_of(plan)
+        self.state = go_on(run)
+        self.clock = clock_of(run.plan)
         self._rank = dist.get_rank()
         self._world = dist.group.WORLD
         self._watcher = Watcher(self.state.model)
@@ -268,17 +258,10 @@ _open: dict[str, RankSession] = {}
 """Name -> the session that is open on this rank, at most one."""
 
 
-def open_session(
-    name: str,
-    plan: LayoutPlan,
-    config: ExperimentSections,
-    source: DataSource,
-    keep: int,
-    code: UserCode = NO_CODE,
-) -> None:
+def open_session(name: str, run: RunOfRank, keep: int) -> None:
     """Close the open session and open a new one. Collective."""
     close_session()
-    _open[name] = RankSession(plan, config, source, keep, code)
+    _open[name] = RankSession(run, keep)
 
 
 def close_session(name: str | None = None) -> None:

@@ -9,13 +9,11 @@ import torch.distributed as dist
 
 from mimokit.config import ExperimentSections
 from mimokit.config.runtime import Evaluations
-from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.checkpoints.data import data_position
 from mimokit.engine.checkpoints.saver import Saver
-from mimokit.engine.data.sources import DataSource, default_data
 from mimokit.engine.device import products_of
 from mimokit.engine.inside_steps import listening
-from mimokit.engine.replicas import Peers
+from mimokit.engine.run_of_rank import RunOfRank
 from mimokit.engine.steps import exhaust, observed_by
 from mimokit.engine.training.evaluation import check_validation, emit_evaluation, evaluate
 from mimokit.engine.training.expert_loads import with_loads
@@ -34,7 +32,6 @@ from mimokit.engine.training.profiling import profiler
 from mimokit.engine.training.resuming import go_on
 from mimokit.engine.training.saving import save_hf
 from mimokit.engine.training.tracer import Tracer, align_clocks
-from mimokit.planning.types import LayoutPlan
 from mimokit.samples import Emit, StepSample
 
 ShouldStop = Callable[[], bool]
@@ -52,16 +49,12 @@ class Watchers:
 
 
 def train_on_rank(
-    plan: LayoutPlan,
-    config: ExperimentSections,
+    run: RunOfRank,
     emit: Emit,
     should_stop: ShouldStop,
-    source: DataSource = default_data,
     evaluations: Evaluations | None = None,
     trace: bool = False,
     peak_flops: float | None = None,
-    peers: Peers | None = None,
-    code: UserCode = NO_CODE,
 ) -> list[StepSample]:
     """Train, streaming a sample per iteration, and return the rows of the monitor. Collective.
 
@@ -72,33 +65,30 @@ def train_on_rank(
         evaluations: when to test; by default once at the end.
         trace: time every step of the schedule and emit a `TraceSample` per iteration as well.
         peak_flops: FLOP/s of this rank at most, for the utilisation; None if it is not known.
-        peers: of this rank in other replicas of the layout; None: the layout has one replica.
 
     Raises:
         ValueError: the config asks for a validation that the test data does not allow.
         ConfigError: the config asks for TF32, and this rank has no GPU.
     """
-    with (
-        products_of(config.runtime.precision),
-        prepared(plan, config, source, peers, code, go_on) as state,
-    ):
+    config = run.config
+    with products_of(config.runtime.precision), prepared(run, go_on) as state:
         tracer = Tracer(emit, align_clocks()) if trace else None
-        check_validation(config, state.data, plan.batch.samples_per_microbatch)
+        check_validation(config, state.data, run.plan.batch.samples_per_microbatch)
         if config.runtime.checkpoint is not None:
-            state.saver = saver_of(state, plan)
+            state.saver = saver_of(state)
         state.checks = state.model.check_replicas_rarely()
         monitor = _monitor(state, config, peak_flops)
         kept = KeptBytes(state.model.modules())
         watchers = Watchers(emit, monitor, tracer, CollectiveCount(state.model), kept)
         rows = _train(state, config, watchers, should_stop, evaluations or Evaluations())
         if config.runtime.save_hf is not None:
-            save_hf(state.model, config.model, config.runtime.save_hf, peers)
+            save_hf(state.model, config.model, config.runtime.save_hf, run.peers)
         return rows
 
 
-def saver_of(state: TrainingState, plan: LayoutPlan) -> Saver:
+def saver_of(state: TrainingState) -> Saver:
     """Return what saves a run as `runtime.checkpoint` says, with its directory. Collective."""
-    data = data_position(state.config, plan, state.data, dist.get_rank())
+    data = data_position(state.config, state.model.plan, state.data, dist.get_rank())
     return Saver(state.config, state.model, state.update, data, state.iteration)
 
 

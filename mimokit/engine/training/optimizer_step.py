@@ -19,7 +19,7 @@ from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.bridges.checks import EveryCall
 from mimokit.engine.data.batch import Batch
 from mimokit.engine.data.iterators import drawn_places, iterate_batches, order_of
-from mimokit.engine.data.sources import DataSource, TrainingData, data_of
+from mimokit.engine.data.sources import TrainingData, data_of
 from mimokit.engine.device import close_groups_since, open_groups, rank_device
 from mimokit.engine.megatron.cpu import share_cores
 from mimokit.engine.models.frame_parallel import patch_encoders
@@ -28,7 +28,7 @@ from mimokit.engine.parallel.update import MainGradUpdate, update_of_run
 from mimokit.engine.pipeline.executor import MicrobatchLoss
 from mimokit.engine.pipeline.model import RankModel, build_rank_model
 from mimokit.engine.pipeline.steps import forward_backward_steps
-from mimokit.engine.replicas import Peers
+from mimokit.engine.run_of_rank import RunOfRank
 from mimokit.engine.steps import Step, StepGenerator
 from mimokit.engine.training.expert_loads import ExpertLoads
 from mimokit.engine.training.memory import telling_what_is_held
@@ -98,27 +98,21 @@ def build_model(
     return model
 
 
-def prepare(
-    plan: LayoutPlan,
-    config: ExperimentSections,
-    source: DataSource,
-    peers: Peers | None = None,
-    code: UserCode = NO_CODE,
-    begun: int = 0,
-) -> TrainingState:
+def prepare(run: RunOfRank, begun: int = 0) -> TrainingState:
     """Build model, optimizer and data of this rank. Collective.
 
     Args:
         begun: steps that were done before; see `go_on`.
     """
     share_cores()
-    model = build_model(plan, config, code.completed(config.runtime))
+    plan, config = run.plan, run.config
+    model = build_model(plan, config, run.code.completed(config.runtime))
     model = replace(model, step_numbers=itertools.count(begun))
     kind: Callable[..., MainGradUpdate] = MainGradUpdate
-    if peers is not None:
-        kind = strategies().update_of_replica(peers, model.modules())
+    if run.peers is not None:
+        kind = strategies().update_of_replica(run.peers, model.modules())
     update = update_of_run(config, plan, model.modules(), model.module_to_grid_map, kind)
-    data = data_of(source, config)
+    data = data_of(run.source, config)
     order, seed = order_of(config, plan, data.train), config.runtime.seed
     if order is not None:
         model.number_samples(drawn_places(plan, config.data, data.train, seed, order))
@@ -130,12 +124,7 @@ def prepare(
 
 @contextlib.contextmanager
 def prepared(
-    plan: LayoutPlan,
-    config: ExperimentSections,
-    source: DataSource,
-    peers: Peers | None = None,
-    code: UserCode = NO_CODE,
-    make: Callable[..., TrainingState] = prepare,
+    run: RunOfRank, make: Callable[[RunOfRank], TrainingState] = prepare
 ) -> Iterator[TrainingState]:
     """Prepare a training state, and release its model at the end. Collective.
 
@@ -147,7 +136,7 @@ def prepared(
     """
     before = open_groups()
     with telling_what_is_held("while the model was built", dict):
-        state = make(plan, config, source, peers, code)
+        state = make(run)
     try:
         yield state
     finally:

@@ -3,35 +3,26 @@
 import torch.distributed as dist
 
 from mimokit.config import ExperimentSections
-from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.checkpoints.data import data_position
 from mimokit.engine.checkpoints.loading import check_together, load
-from mimokit.engine.data.sources import DataSource
-from mimokit.engine.replicas import Peers
+from mimokit.engine.run_of_rank import Peers, RunOfRank
 from mimokit.engine.training.optimizer_step import TrainingState, prepare
 from mimokit.planning import checkpoints
 from mimokit.planning.checkpoint_files import check_save, without_digests
-from mimokit.planning.types import LayoutPlan
 
 
-def go_on(
-    plan: LayoutPlan,
-    config: ExperimentSections,
-    source: DataSource,
-    peers: Peers | None = None,
-    code: UserCode = NO_CODE,
-) -> TrainingState:
+def go_on(run: RunOfRank) -> TrainingState:
     """Prepare as `prepare` does, from the checkpoint of `runtime.resume_from`, if any. Collective.
 
     Raises:
         ConfigError: the checkpoint is of another model or other data, or damaged.
     """
-    saved = _saved_state(config, peers)
+    saved = _saved_state(run.config, run.peers)
     if saved is None:
-        return prepare(plan, config, source, peers, code)
-    state, rank = prepare(plan, config, source, peers, code, saved.step), dist.get_rank()
-    checkpoints.check_same_data(saved, data_position(config, plan, state.data, rank))
-    load(saved, config, state.model, state.update, rank)
+        return prepare(run)
+    state, rank = prepare(run, saved.step), dist.get_rank()
+    checkpoints.check_same_data(saved, data_position(run.config, run.plan, state.data, rank))
+    load(saved, run.config, state.model, state.update, rank)
     return state
 
 

@@ -10,7 +10,7 @@ from mimokit.config import ModelSection
 from mimokit.engine.models.weights import numbered_stages, parameters_of_whole
 from mimokit.engine.parallel.main_weights import main_value
 from mimokit.engine.pipeline.model import RankModel
-from mimokit.engine.replicas import Peers
+from mimokit.engine.run_of_rank import Peers
 from mimokit.engine.weights.files import opened
 from mimokit.engine.weights.saving import finish, write_rank
 from mimokit.planning.weights import WeightPlanner

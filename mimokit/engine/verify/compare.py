@@ -8,21 +8,17 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from mimokit.config import ExperimentSections
 from mimokit.config.runtime import AS_DRAWN
-from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.collectives import gather_json
-from mimokit.engine.data.sources import DataSource
 from mimokit.engine.device import without_tf32
 from mimokit.engine.models.weights import named_parameters
 from mimokit.engine.parallel.main_weights import is_main_weight, main_value, whole_gradient
 from mimokit.engine.parallel.marks import shard_of
-from mimokit.engine.replicas import Peers
+from mimokit.engine.run_of_rank import RunOfRank
 from mimokit.engine.steps import exhaust
 from mimokit.engine.training.optimizer_step import TrainingState, prepared, training_step
 from mimokit.engine.verify.routing import Routing, replay_routing
 from mimokit.engine.verify.steps import Noise, OracleStep, StepDifference, StepRounding, Tensors
-from mimokit.planning.types import LayoutPlan
 
 Parameters: TypeAlias = Mapping[str, torch.nn.Parameter]  # by their names in the whole module
 
@@ -47,26 +43,19 @@ NORM = "the norm of all gradients before clipping"
 
 
 @without_tf32()
-def compare_on_rank(
-    plan: LayoutPlan,
-    config: ExperimentSections,
-    source: DataSource,
-    oracle: Sequence[OracleStep],
-    peers: Peers | None = None,
-    code: UserCode = NO_CODE,
-) -> list[StepDifference]:
+def compare_on_rank(run: RunOfRank, oracle: Sequence[OracleStep]) -> list[StepDifference]:
     """Train the layout for as many steps as the oracle and compare after each. Collective.
 
     Raises:
         ValueError: if the ranks together do not have the parameters of the oracle, or a parameter
             of a rank is neither whole nor marked as the part that it is.
     """
-    with prepared(plan, config, source, peers, code) as state:
+    with prepared(run) as state:
         modules = state.model.modules()
         held = {name: named_parameters(wrapped.module) for name, wrapped in modules.items()}
         _check_parameters(held, oracle[0])
         routing = Routing()
-        if oracle[0].choices.experts and config.runtime.sample_order == AS_DRAWN:
+        if oracle[0].choices.experts and run.config.runtime.sample_order == AS_DRAWN:
             for name, wrapped in modules.items():
                 replay_routing(name, wrapped.module, routing)
         return [_compare_step(state, held, expected, routing) for expected in oracle]

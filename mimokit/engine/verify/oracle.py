@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
@@ -22,11 +23,10 @@ from mimokit.architecture.tensor_cut import ShardPlace
 from mimokit.architecture.tensors import cuts_of
 from mimokit.config import ExperimentSections, ModuleArchitecture, ModuleOptimizerConfig
 from mimokit.config.graph import topological_order
-from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.data.batch import to_device
 from mimokit.engine.data.iterators import iterate_batches
 from mimokit.engine.data.reconstruction import Reconstruction
-from mimokit.engine.data.sources import DataSource, data_of
+from mimokit.engine.data.sources import data_of
 from mimokit.engine.device import rank_device, without_tf32
 from mimokit.engine.megatron import ProcessGroupCollection, scale_auxiliary_losses
 from mimokit.engine.models.chunks import built
@@ -39,6 +39,7 @@ from mimokit.engine.models.transformer import DTYPES, ModuleBuild, set_precision
 from mimokit.engine.parallel.marks import set_shards
 from mimokit.engine.parallel.optimizer import learning_rate_scheduler, optimizer_spec, set_epsilon
 from mimokit.engine.rounding import nudge_weights
+from mimokit.engine.run_of_rank import RunOfRank
 from mimokit.engine.verify.inner_layers import add_inner_layers
 from mimokit.engine.verify.routing import WholeRouting, replay_routing
 from mimokit.engine.verify.steps import OracleStep, Tensors
@@ -46,37 +47,42 @@ from mimokit.engine.verify.whole_model import WholeModel
 from mimokit.planning.execution import Dtype
 from mimokit.planning.expert_choices import ExpertChoices
 from mimokit.planning.replicas import strategies
-from mimokit.planning.types import LayoutPlan
+
+
+@dataclass(frozen=True)
+class OracleStart:
+    """With what one process begins.
+
+    Attributes:
+        decoders: networks of the modules behind the language model, which its config has not.
+        dtype: to which the first weights are rounded.
+        loss_scale: what losses are multiplied by for the backward pass, in fp16.
+        nudge: seed of a change of every weight before the first step, by a unit in the last place
+            of `dtype` or none; None: no weight is changed.
+    """
+
+    decoders: Mapping[str, ModuleArchitecture] = field(default_factory=dict)
+    dtype: Dtype = "fp32"
+    loss_scale: float = 1.0
+    nudge: int | None = None
 
 
 @without_tf32()
 def run_oracle(
-    plan: LayoutPlan,
-    config: ExperimentSections,
-    source: DataSource,
+    run: RunOfRank,
     steps: int,
-    decoders: Mapping[str, ModuleArchitecture] | None = None,
-    code: UserCode = NO_CODE,
-    start: Dtype = "fp32",
-    loss_scale: float = 1.0,
-    nudge: int | None = None,
+    begin: OracleStart,
     choices: Sequence[Sequence[ExpertChoices]] | None = None,
 ) -> list[list[OracleStep]]:
     """Train in a world of one rank; return the steps of each replica.
 
     Args:
-        plan: plan of the single-rank layout with the global batch of the layout to verify.
-        start: type to which the first weights are rounded.
-        loss_scale: what losses are multiplied by for the backward pass, in fp16.
-        config: config of the same: encoders, language model and strategy.
-        nudge: seed of a change of every weight before the first step, by a unit in the last place
-            of `start` or none; None: no weight is changed.
+        run: of the single-rank layout with the global batch of the layout to verify.
         choices: of experts that each replica takes in every step; None: its own.
     """
+    config = run.config
     models = [
-        OneProcess(
-            plan.of_replica(number), config, source, decoders or {}, code, start, loss_scale, nudge
-        )
+        OneProcess(replace(run, plan=run.plan.of_replica(number)), begin)
         for number in range(config.replicas)
     ]
     replicas = _replicas(config, models)
@@ -124,14 +130,8 @@ def _replicas(config: ExperimentSections, models: Sequence[OneProcess]) -> Repli
     return rules
 
 
-def _build(
-    plan: LayoutPlan,
-    config: ExperimentSections,
-    decoders: Mapping[str, ModuleArchitecture],
-    code: UserCode,
-    start: Dtype,
-    nudge: int | None,
-) -> WholeModel:
+def _build(run: RunOfRank, begin: OracleStart) -> WholeModel:
+    plan, config, code = run.plan, run.config, run.code
     seed, language = config.runtime.seed, config.model.llm_module_name
     provided = multimodal_provider(config.model, plan, seed, code).provide(plan, wrap=False)
     assert provided.model is not None
@@ -141,14 +141,14 @@ def _build(
         name: _decoder(
             ModuleBuild(name, execution, network, width, module_seed(seed, name)), groups
         )
-        for name, network in decoders.items()
+        for name, network in begin.decoders.items()
     }
     modules = (*(part for _, part in provided.model.parts()), *behind.values())
     weights = [parameter for module in modules for parameter in module.parameters()]
     for weight in weights:
-        weight.data = weight.data.to(DTYPES[start])
-    if nudge is not None:
-        nudge_weights(weights, nudge)
+        weight.data = weight.data.to(DTYPES[begin.dtype])
+    if begin.nudge is not None:
+        nudge_weights(weights, begin.nudge)
     for weight in weights:
         weight.data = weight.data.to(DTYPES[execution.weights])
     if any(config.model.get_architecture(name).inner_layers for name in plan.modules):
@@ -166,7 +166,7 @@ def _build(
     columns = {name: own for name, own in several.items() if own}
     images = {
         name: Reconstruction.of(config.model, name, network)
-        for name, network in decoders.items()
+        for name, network in begin.decoders.items()
         if network.modality != "text"
     }
     return WholeModel(provided.model, behind, language, completed, words, adapters, columns, images)
@@ -195,21 +195,12 @@ class OneProcess:
 
     tokens: float = 1.0
 
-    def __init__(
-        self,
-        plan: LayoutPlan,
-        config: ExperimentSections,
-        source: DataSource,
-        decoders: Mapping[str, ModuleArchitecture],
-        code: UserCode,
-        start: Dtype,
-        loss_scale: float,
-        nudge: int | None,
-    ) -> None:
-        self._loss_scale = loss_scale
-        self.model = _build(plan, config, decoders, code, start, nudge)
+    def __init__(self, run: RunOfRank, begin: OracleStart) -> None:
+        plan, config = run.plan, run.config
+        self._loss_scale = begin.loss_scale
+        self.model = _build(run, begin)
         self.routing = WholeRouting()
-        if start != "fp32":
+        if begin.dtype != "fp32":
             for name, module in self.model.parts():
                 replay_routing(name, module, self.routing)
         # fp32 copies of weights of fewer bits. Gradients are added up and stepped there.
@@ -220,13 +211,13 @@ class OneProcess:
         }
         self._stepped = [self._copies.get(p, p) for p in self.model.trained()]
         self._plan, self._runtime = plan, config.inner_runtime
-        data = data_of(source, config)
+        data = data_of(run.source, config)
         # One process puts no samples in a row, but reads what may say how long they are.
         read = config.data.model_copy(update={"pack_sequences_in_batch": True})
         batches = iterate_batches(plan, read, 0, data.train, data.collate_fn, config.runtime.seed)
         assert batches is not None
         self._batches = batches
-        networks = {**config.model.module_architectures, **decoders}
+        networks = {**config.model.module_architectures, **begin.decoders}
         spec = optimizer_spec(config)
         self._optimizer = spec.cls(self._groups(networks), **spec.kwargs)
         self._scheduler = learning_rate_scheduler(self._optimizer, self._runtime)

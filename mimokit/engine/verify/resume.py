@@ -15,8 +15,7 @@ from torch.utils.data import Dataset
 
 from mimokit.architecture.tensor_cut import TensorShard
 from mimokit.config import ExperimentSections
-from mimokit.config.user_code import NO_CODE, UserCode
-from mimokit.engine.data.sources import DataSource, TrainingData
+from mimokit.engine.data.sources import TrainingData
 from mimokit.engine.device import without_tf32
 from mimokit.engine.models.rng import random_states
 from mimokit.engine.models.weights import named_parameters
@@ -27,12 +26,11 @@ from mimokit.engine.parallel.main_weights import (
     state_shard,
 )
 from mimokit.engine.parallel.marks import is_tied_copy, shard_of
-from mimokit.engine.replicas import Peers
+from mimokit.engine.run_of_rank import RunOfRank
 from mimokit.engine.steps import exhaust
 from mimokit.engine.training.loop import saver_of
 from mimokit.engine.training.optimizer_step import TrainingState, prepared, training_step
 from mimokit.engine.training.resuming import go_on
-from mimokit.planning.types import LayoutPlan
 
 WEIGHT = "weight"
 """In place of the name of a state of the optimizer."""
@@ -83,20 +81,12 @@ class RankRecord:
 
 
 @without_tf32()
-def record_saved(
-    plan: LayoutPlan,
-    config: ExperimentSections,
-    source: DataSource,
-    before: int,
-    after: int,
-    code: UserCode = NO_CODE,
-    peers: Peers | None = None,
-) -> RankRecord:
+def record_saved(run: RunOfRank, before: int, after: int) -> RankRecord:
     """Train, save after so many steps, and train on without a stop. Collective."""
     asked: list[int] = []
-    with prepared(plan, config, _watched(source, asked), peers, code) as state:
+    with prepared(_watched(run, asked)) as state:
         _, first = _train(state, before, asked)
-        saver = saver_of(state, plan)
+        saver = saver_of(state)
         asked.clear()
         saver.save(before)
         saver.finish()
@@ -106,17 +96,10 @@ def record_saved(
 
 
 @without_tf32()
-def record_resumed(
-    plan: LayoutPlan,
-    config: ExperimentSections,
-    source: DataSource,
-    after: int,
-    code: UserCode = NO_CODE,
-    peers: Peers | None = None,
-) -> RankRecord:
+def record_resumed(run: RunOfRank, after: int) -> RankRecord:
     """Go on from the checkpoint of `runtime.resume_from`. Collective."""
     asked: list[int] = []
-    with prepared(plan, config, _watched(source, asked), peers, code, go_on) as state:
+    with prepared(_watched(run, asked), go_on) as state:
         loaded = recorded_states(state)
         losses, samples = _train(state, after, asked)
         return RankRecord(loaded, recorded_states(state), losses, samples)
@@ -148,12 +131,12 @@ class _AskedFor(Dataset[Any]):
         return getattr(self._dataset, name)
 
 
-def _watched(source: DataSource, asked: list[int]) -> DataSource:
+def _watched(run: RunOfRank, asked: list[int]) -> RunOfRank:
     def watched(config: ExperimentSections) -> TrainingData:
-        data = source(config)
+        data = run.source(config)
         return replace(data, train=_AskedFor(data.train, asked))
 
-    return watched
+    return replace(run, source=watched)
 
 
 def recorded_states(state: TrainingState) -> StateRecord:

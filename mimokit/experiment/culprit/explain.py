@@ -13,7 +13,7 @@ from mimokit.config import ExperimentConfig, check_runnable, user_code
 from mimokit.config.checked_code import checked_code
 from mimokit.config.graph import topological_order
 from mimokit.config.runtime import AS_DRAWN
-from mimokit.experiment import proofs_on_rank
+from mimokit.experiment.culprit import on_rank
 from mimokit.experiment.culprit.arrays import Array, OnRank, array_of, deviating, rank_parts
 from mimokit.experiment.culprit.kinds import changes, kind_of, possible_factors
 from mimokit.experiment.culprit.measures import (
@@ -29,6 +29,7 @@ from mimokit.experiment.culprit.report import CulpritReport, Divergence
 from mimokit.experiment.culprit.sketches import combined
 from mimokit.experiment.patterns import CLOSE
 from mimokit.experiment.prepare import Config, check_room, finalized_copy, with_hosts
+from mimokit.experiment.proofs_on_rank import OneProcessRun
 from mimokit.experiment.reference import (
     decoder_networks,
     for_verification,
@@ -240,11 +241,9 @@ def _alone(
     choices: Sequence[ExpertChoices] = (),
 ) -> Recording:
     alone, decoders = single_rank(side.config), decoder_networks(side.config)
-    process = proofs_on_rank.OneProcessRun(plan_checked(alone), alone, steps, decoders, side.code)
+    process = OneProcessRun(plan_checked(alone), alone, steps, decoders, side.code)
     seams = tuple(wholes), nudge, side.in_row, choices
-    recording: Recording = cluster.run(
-        proofs_on_rank.seams_of_one_rank, process, *seams, world_size=1
-    )[0]
+    recording: Recording = cluster.run(on_rank.seams_of_one_rank, process, *seams, world_size=1)[0]
     return recording
 
 
@@ -326,7 +325,7 @@ class _Comparison:
             choices=alone.choices[:steps],
         )
         recordings = self.cluster.run(
-            proofs_on_rank.seams_rank,
+            on_rank.seams_rank,
             plan,
             side.config,
             trained,

@@ -153,11 +153,11 @@ def _diverging_encoder(plan, config):
     import torch
     import torch.distributed as dist
 
-    from mimokit.engine.data.sources import default_data
+    from mimokit.engine.run_of_rank import RunOfRank
     from mimokit.engine.steps import exhaust
     from mimokit.engine.training.optimizer_step import prepare, training_step
 
-    state = prepare(plan, config, default_data)
+    state = prepare(RunOfRank(plan, config))
     if dist.get_rank() == 1:
         with torch.no_grad():
             parameters = dict(state.model.modules()["images"].named_parameters())

@@ -138,14 +138,14 @@ Laid = tuple[LayoutPlan, ExperimentConfig]
 
 def resumes_with_faults(saved: Laid, resumed: Laid, folder: str) -> dict[str, tuple[Any, Any]]:
     """Return by fault what this rank recorded when it was saved, and after it was loaded."""
-    from mimokit.engine.data.sources import default_data
+    from mimokit.engine.run_of_rank import RunOfRank
     from mimokit.engine.verify.resume import record_resumed, record_saved
 
     def save(name: str) -> Any:
-        return record_saved(saved[0], _saving(saved[1], folder, name), default_data, STEPS, 1)
+        return record_saved(RunOfRank(saved[0], _saving(saved[1], folder, name)), STEPS, 1)
 
     def load(laid: Laid, name: str) -> Any:
-        return record_resumed(laid[0], _resuming(laid[1], folder, name), default_data, 1)
+        return record_resumed(RunOfRank(laid[0], _resuming(laid[1], folder, name)), 1)
 
     right = save("right")
     found = {}

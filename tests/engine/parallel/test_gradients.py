@@ -21,10 +21,10 @@ def _finalize(plan, config, gradients, tokens):
     """Fill every gradient with a number per rank, finalize, return a number per module."""
     import torch.distributed as dist
 
-    from mimokit.engine.data.sources import default_data
+    from mimokit.engine.run_of_rank import RunOfRank
     from mimokit.engine.training.optimizer_step import prepare
 
-    state = prepare(plan, config, default_data)
+    state = prepare(RunOfRank(plan, config))
     rank = dist.get_rank()
     for module in state.model.modules().values():
         for parameter in module.parameters():
@@ -71,10 +71,10 @@ def test_no_unmasked_tokens_leaves_gradients_unscaled(cluster):
 
 
 def _norm_and_clip(plan, config):
-    from mimokit.engine.data.sources import default_data
+    from mimokit.engine.run_of_rank import RunOfRank
     from mimokit.engine.training.optimizer_step import prepare
 
-    state = prepare(plan, config, default_data)
+    state = prepare(RunOfRank(plan, config))
     for name, module in state.model.modules().items():
         parameters = list(module.parameters())
         for parameter in parameters:

@@ -26,12 +26,12 @@ def test_steps_run_in_the_order_of_the_plan(cluster, config):
 
 
 def _observed_steps(plan, config):
-    from mimokit.engine.data.sources import default_data
     from mimokit.engine.pipeline.steps import forward_backward_steps
+    from mimokit.engine.run_of_rank import RunOfRank
     from mimokit.engine.steps import exhaust
     from mimokit.engine.training.optimizer_step import prepare
 
-    state = prepare(plan, config, default_data)
+    state = prepare(RunOfRank(plan, config))
     seen = []
     exhaust(
         forward_backward_steps(state.iterator, state.model),
@@ -64,8 +64,8 @@ def test_rows_that_do_not_match_their_tokens_are_refused(cluster):
 
 
 def _train_one_step(plan, config):
-    from mimokit.engine.data.sources import default_data
+    from mimokit.engine.run_of_rank import RunOfRank
     from mimokit.engine.steps import exhaust
     from mimokit.engine.training.optimizer_step import prepare, training_step
 
-    exhaust(training_step(prepare(plan, config, default_data)))
+    exhaust(training_step(prepare(RunOfRank(plan, config))))

@@ -73,10 +73,11 @@ def test_phases_by_hand():
 
 
 def _train_with_tables(plan, config):
+    from mimokit.engine.run_of_rank import RunOfRank
     from mimokit.engine.training.loop import train_on_rank
 
     samples = []
-    train_on_rank(plan, config, samples.append, lambda: False, evaluations=QUICK)
+    train_on_rank(RunOfRank(plan, config), samples.append, lambda: False, evaluations=QUICK)
     return [type(sample).__name__ for sample in samples]
 
 

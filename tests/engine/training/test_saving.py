@@ -22,13 +22,11 @@ ONE = {"data_parallel": 1}
 
 
 def _train(plan, config):
-    from mimokit.engine.replicas import replica_world
+    from mimokit.engine.run_of_rank import in_replica
     from mimokit.engine.training.loop import train_on_rank
 
-    with replica_world(plan) as (own, peers):
-        train_on_rank(
-            own, config, lambda sample: None, lambda: False, evaluations=QUICK, peers=peers
-        )
+    with in_replica(plan, config) as run:
+        train_on_rank(run, lambda sample: None, lambda: False, evaluations=QUICK)
 
 
 def _tensors(directory: Path):

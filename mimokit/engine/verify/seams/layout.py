@@ -8,10 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from mimokit.config import ExperimentSections, ModelSection
-from mimokit.config.user_code import NO_CODE, UserCode
+from mimokit.config import ModelSection
 from mimokit.engine.bridges.checks import NoCall
-from mimokit.engine.data.sources import DataSource
 from mimokit.engine.device import without_tf32
 from mimokit.engine.models.projector import receiver_columns
 from mimokit.engine.models.weights import named_parameters
@@ -24,6 +22,7 @@ from mimokit.engine.parallel.main_weights import (
 from mimokit.engine.parallel.marks import is_of_slice, is_tied_copy, shard_of
 from mimokit.engine.pipeline.base_stage import ModuleStage, StageInput, StageOutput
 from mimokit.engine.pipeline.model import RankModel
+from mimokit.engine.run_of_rank import RunOfRank
 from mimokit.engine.steps import Step, exhaust
 from mimokit.engine.training.optimizer_step import TrainingState, prepared, training_step
 from mimokit.engine.verify.routing import Routing, replay_routing
@@ -32,35 +31,27 @@ from mimokit.engine.verify.seams.hooks import hook_module
 from mimokit.engine.verify.seams.projector import ProjectorHooks
 from mimokit.engine.verify.seams.recorder import Recorder
 from mimokit.planning.seams import BRIDGE, ROWS, Recording, Seam, SeamPhase, rows_for
-from mimokit.planning.types import LayoutPlan
 from mimokit.step_kinds import StepKind
 
 
 @without_tf32()
-def record_layout(
-    plan: LayoutPlan,
-    config: ExperimentSections,
-    source: DataSource,
-    reference: Recording,
-    code: UserCode = NO_CODE,
-    wholes: Collection[Seam] = (),
-) -> Recording:
+def record_layout(run: RunOfRank, reference: Recording, wholes: Collection[Seam] = ()) -> Recording:
     """Train a layout for as many steps as one process has trained. Collective.
 
     Args:
         reference: what one process has recorded: epsilons of the optimizer, lengths of samples and
             choices of experts.
     """
-    recorder = Recorder(wholes, plan.llm_module_name)
-    recorder.recording.code.update(lines_of_step(plan))
-    with prepared(plan, config, source, None, code) as state:
+    recorder = Recorder(wholes, run.plan.llm_module_name)
+    recorder.recording.code.update(lines_of_step(run.plan))
+    with prepared(run) as state:
         routing = Routing()
         for name, wrapped in state.model.modules().items():
             hook_module(recorder, name, wrapped.module)
             if any(choices.experts for choices in reference.choices):
                 replay_routing(name, wrapped.module, routing)
         if state.model.forward_step is None:
-            _watch_stages(recorder, state.model, config.model)
+            _watch_stages(recorder, state.model, run.config.model)
         for check in state.model.replica_checks:
             check.checks = NoCall()
         parameters = _Parameters(recorder, state)

@@ -1,51 +1,42 @@
 """Records the same steps in one process."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 
-from mimokit.config import ExperimentSections, ModuleArchitecture
-from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.data.batch import Batch, item_tokens, sample_lengths
-from mimokit.engine.data.sources import DataSource
 from mimokit.engine.device import without_tf32
 from mimokit.engine.models.rng import mask_rows
-from mimokit.engine.verify.oracle import OneProcess
+from mimokit.engine.run_of_rank import RunOfRank
+from mimokit.engine.verify.oracle import OneProcess, OracleStart
 from mimokit.engine.verify.seams.hooks import hook_module
 from mimokit.engine.verify.seams.layout import gradient_of
 from mimokit.engine.verify.seams.projector import ProjectorHooks
 from mimokit.engine.verify.seams.recorder import Recorder
 from mimokit.engine.verify.whole_model import WholeModel
-from mimokit.planning.execution import Dtype
 from mimokit.planning.expert_choices import ExpertChoices
 from mimokit.planning.seams import BRIDGE, ROWS, Recording, Seam, SeamPhase, rows_for
-from mimokit.planning.types import LayoutPlan
 
 
 @without_tf32()
 def record_one_process(
-    plan: LayoutPlan,
-    config: ExperimentSections,
-    source: DataSource,
+    run: RunOfRank,
     steps: int,
-    decoders: Mapping[str, ModuleArchitecture],
-    code: UserCode = NO_CODE,
-    start: Dtype = "fp32",
+    begin: OracleStart,
     wholes: Collection[Seam] = (),
-    nudge: int | None = None,
     in_row: bool = False,
     choices: Sequence[ExpertChoices] = (),
 ) -> Recording:
-    """Train the model of a layout in one process; see `run_oracle` for the other arguments.
+    """Train the model of a layout in one process; see `run_oracle`.
 
     Args:
         in_row: the layout puts samples in a row, without padding, which is not recorded then.
         choices: of experts, which tokens take in every step; none: their own.
     """
-    recorder = Recorder(wholes, plan.llm_module_name)
-    process = OneProcess(plan, config, source, decoders, code, start, 1.0, nudge)
+    config, recorder = run.config, Recorder(wholes, run.plan.llm_module_name)
+    process = OneProcess(run, begin)
     _watch_model(recorder, process.model)
     if in_row:
         placeholders = tuple(config.model.special_token_ids.values())

@@ -16,7 +16,7 @@ from mimokit.engine import parallel
 from mimokit.engine.collectives import gather_json
 from mimokit.engine.device import rank_device
 from mimokit.engine.models import named_parameters
-from mimokit.engine.replicas import Peers
+from mimokit.engine.run_of_rank import Peers
 from mimokit.engine.steps import Step, StepGenerator
 from mimokit.extras.strategies.exchanges.shapes import in_order
 from mimokit.extras.strategies.nodes import communicate

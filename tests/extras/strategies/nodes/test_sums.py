@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mimokit.cluster import EngineCluster
 from mimokit.engine.device import group_timeout
-from mimokit.engine.replicas import _group_of_peers
+from mimokit.engine.run_of_rank import _group_of_peers
 from mimokit.engine.strategies import communicate
 from tests.two_devices import DEVICE, HOST, two_devices
 

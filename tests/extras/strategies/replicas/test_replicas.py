@@ -97,13 +97,12 @@ def test_ranks_of_a_replica_keep_the_same_bits_of_what_they_share(cluster, layou
 
 
 def _kinds(plan, config):
-    from mimokit.engine.data.sources import default_data
-    from mimokit.engine.replicas import replica_world
+    from mimokit.engine.run_of_rank import in_replica
     from mimokit.engine.steps import exhaust
     from mimokit.engine.training.optimizer_step import prepared, training_step
 
     found = []
-    with replica_world(plan) as (own, peers), prepared(own, config, default_data, peers) as state:
+    with in_replica(plan, config) as run, prepared(run) as state:
         exhaust(training_step(state), lambda step: found.append(str(step.name)))
     return found[found.index("grad-sync") :]
 
@@ -126,12 +125,11 @@ def test_more_replicas_than_engines_are_rejected(cluster, tmp_path):
 
 
 def _sent(plan, config):
-    from mimokit.engine.data.sources import default_data
-    from mimokit.engine.replicas import replica_world
+    from mimokit.engine.run_of_rank import in_replica
     from mimokit.engine.steps import exhaust
     from mimokit.engine.training.optimizer_step import prepared, training_step
 
-    with replica_world(plan) as (own, peers), prepared(own, config, default_data, peers) as state:
+    with in_replica(plan, config) as run, prepared(run) as state:
         exhaust(training_step(state))
         shard = state.update.shard
         shapes = {name: tuple(one.shape) for name, one in shard.named_parameters()}

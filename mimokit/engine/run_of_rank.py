@@ -1,13 +1,13 @@
-"""The world of each replica of a layout, and the ranks of other replicas with the same shard.
+"""What a rank is told of a run, and the world of its replica, in which it runs that.
 
-The ranks of all replicas form one world. Inside `replica_world` the default process group of a rank
+The ranks of all replicas form one world. Inside `in_replica` the default process group of a rank
 is its replica, so that everything that runs a layout runs in it as in a world of one replica. The
 group of peers does not belong to that world: only strategies use it.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -15,6 +15,9 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, ProcessGroup, ProcessGroupGloo
 
+from mimokit.config import ExperimentSections
+from mimokit.config.user_code import NO_CODE, UserCode
+from mimokit.engine.data.sources import DataSource, default_data
 from mimokit.engine.device import group_timeout, rank_device
 from mimokit.planning.replicas import ReplicaPlan
 from mimokit.planning.types import LayoutPlan
@@ -39,16 +42,41 @@ class Peers:
         self.group.allreduce([tensor]).wait()
 
 
+@dataclass(frozen=True)
+class RunOfRank:
+    """What a rank is told of a run.
+
+    Attributes:
+        plan: of the replica that the rank belongs to.
+        source: makes the data, on every rank.
+        code: what of the run is the user's.
+        peers: of this rank in other replicas; None: the layout has one.
+    """
+
+    plan: LayoutPlan
+    config: ExperimentSections
+    source: DataSource = default_data
+    code: UserCode = NO_CODE
+    peers: Peers | None = None
+
+    @classmethod
+    def with_code(cls, plan: LayoutPlan, config: ExperimentSections, code: UserCode) -> "RunOfRank":
+        """Return a run on the data of the user, if the code has them."""
+        return cls(plan, config, code.data or default_data, code)
+
+
 @contextmanager
-def replica_world(plan: LayoutPlan) -> Iterator[tuple[LayoutPlan, Peers | None]]:
+def in_replica(
+    plan: LayoutPlan, config: ExperimentSections, code: UserCode = NO_CODE
+) -> Iterator[RunOfRank]:
     """Make the replica of this rank its world until the end of the block. Collective.
 
-    Yields the plan of the replica, and the peers of this rank. Without replicas nothing changes,
-    and there are no peers. After an error the world is left as it is, since every rank leaves it.
+    Yields what the rank runs there. Without replicas nothing changes, and there are no peers. After
+    an error the world is left as it is, since every rank leaves it.
     """
-    replicas = plan.replicas
+    run, replicas = RunOfRank.with_code(plan, config, code), plan.replicas
     if replicas is None:
-        yield plan, None
+        yield run
         return
     rank, size = dist.get_rank(), dist.get_world_size()
     if size != replicas.world_size:
@@ -64,7 +92,7 @@ def replica_world(plan: LayoutPlan) -> Iterator[tuple[LayoutPlan, Peers | None]]
     between = PrefixStore(f"replicas/{number}/peers/{place}", store)
     peers = _group_of_peers(between, replica, replicas.replicas, timeout)
     _form(store, f"replicas/{number}/{replica}", place, replicas.layout_ranks)
-    yield plan.of_replica(replica), Peers(replicas, replica, peers)
+    yield replace(run, plan=plan.of_replica(replica), peers=Peers(replicas, replica, peers))
     _form(store, f"replicas/{number}/all", rank, size)
 
 
