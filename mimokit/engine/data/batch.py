@@ -42,7 +42,7 @@ The batch does not show whether another replica of the same micro-batch has item
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -200,7 +200,7 @@ def _slice_text_tensor(key: str, value: Any, start: int, stop: int) -> Any:
     if key == BOUNDS:
         return value[start : stop + 1] - value[start]
     multimodal_rotary = key == "position_ids" and value.dim() == 3
-    return value.narrow(1 if multimodal_rotary else 0, start, stop - start).contiguous()
+    return _Span(start, stop).of(value, dimension=1 if multimodal_rotary else 0)
 
 
 def slice_modality(inputs: Mapping[str, Any], start: int, stop: int) -> dict[str, Any]:
@@ -210,21 +210,30 @@ def slice_modality(inputs: Mapping[str, Any], start: int, stop: int) -> dict[str
         ValueError: if the number of rows does not match the items.
     """
     items = inputs[ITEMS]
-    first, last = int(items[:start].sum()), int(items[:stop].sum())
+    samples = _Span(start, stop)
+    of_items = _Span(int(items[:start].sum()), int(items[:stop].sum()))
     result: dict[str, Any] = {ITEMS: items[start:stop]}
     for encoder, tensors in inputs.items():
         if encoder == ITEMS:
             continue
-        rows = _patch_rows(tensors, int(items.sum()))
+        first_patches = _first_patches(tensors, int(items.sum()))
         result[encoder] = {
-            key: _slice_encoder_tensor(key, value, (start, stop), (first, last), rows)
+            key: _slice_encoder_tensor(key, value, samples, of_items, first_patches)
             for key, value in tensors.items()
         }
     return result
 
 
-def _patch_rows(tensors: Mapping[str, Any], items: int) -> list[int] | None:
-    """Return the first patch of each item, if the patches of all items are concatenated."""
+class _Span(NamedTuple):
+    start: int
+    stop: int
+
+    def of(self, tensor: torch.Tensor, dimension: int = 0) -> torch.Tensor:
+        return tensor.narrow(dimension, self.start, self.stop - self.start).contiguous()
+
+
+def _first_patches(tensors: Mapping[str, Any], items: int) -> list[int] | None:
+    """Return the first patch of each item and of none, if patches of all are concatenated."""
     grid = tensors.get("grid_thw")
     if grid is None:
         return None
@@ -246,19 +255,17 @@ def _patch_rows(tensors: Mapping[str, Any], items: int) -> list[int] | None:
 def _slice_encoder_tensor(
     key: str,
     value: Any,
-    samples: tuple[int, int],
-    items: tuple[int, int],
-    patch_bounds: Sequence[int] | None,
+    samples: _Span,
+    items: _Span,
+    first_patches: Sequence[int] | None,
 ) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
-    if key == "hidden_states" and patch_bounds is not None:
-        start, stop, dimension = patch_bounds[items[0]], patch_bounds[items[1]], 0
-    elif key == "hidden_states":
-        start, stop, dimension = samples[0], samples[1], 1
-    else:
-        start, stop, dimension = items[0], items[1], 0
-    return value.narrow(dimension, start, stop - start).contiguous()
+    if key != "hidden_states":
+        return items.of(value)
+    if first_patches is None:
+        return samples.of(value, dimension=1)
+    return _Span(first_patches[items.start], first_patches[items.stop]).of(value)
 
 
 def sample_lengths(batch: Batch, placeholders: Iterable[int]) -> list[int]:

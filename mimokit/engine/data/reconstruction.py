@@ -33,8 +33,8 @@ class Reconstruction:
     """Which images or recordings a decoder makes, and how its loss counts.
 
     Attributes:
-        before: encoders whose rows have the same placeholder and come first in a sample, and the
-            rows of an item of each, where the batch does not say them.
+        before: encoder whose rows have the same placeholder and come first in a sample -> rows of
+            an item, where the batch does not say them.
         geometry: of the largest item; each of its tokens is a row: a patch of an image, or frames
             of a recording.
         any_size: how the encoder cuts images of any size; None for others and for sound.
@@ -42,7 +42,7 @@ class Reconstruction:
 
     decoder: str
     encoder: str
-    before: tuple[tuple[str, int], ...]
+    before: Mapping[str, int]
     token: int
     geometry: ImageGeometry | AudioGeometry
     any_size: ImageGeometry | None
@@ -58,10 +58,10 @@ class Reconstruction:
         ends = config.ends_of(encoder)  # of several paths the direct one
         last = encoder if encoder in ends else next(iter(ends))
         together = _in_order(config, last)
-        before = tuple(
-            (name, tokens_per_item(config.get_architecture(name)))
+        before = {
+            name: tokens_per_item(config.get_architecture(name))
             for name in together[: together.index(encoder)]
-        )
+        }
         token, reading = config.special_token_ids[last], config.get_architecture(encoder)
         sound = network.modality == "audio"
         shape = audio_geometry(network) if sound else image_geometry(network)
@@ -83,8 +83,8 @@ class Reconstruction:
     def rows_before(self, batch: Batch) -> torch.Tensor:
         """Return how many rows of other encoders come first in every sample: [samples]."""
         inputs = batch.get("modality_inputs") or {}
-        samples = len(batch["input_ids"])
-        each = [rows_per_sample(inputs.get(name), samples, own) for name, own in self.before]
+        samples, before = len(batch["input_ids"]), self.before
+        each = [rows_per_sample(inputs.get(name), samples, own) for name, own in before.items()]
         return torch.stack([torch.zeros(samples, dtype=torch.int64), *each]).sum(0)
 
     def places(self, batch: Batch) -> torch.Tensor:

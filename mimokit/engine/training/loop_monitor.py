@@ -13,9 +13,9 @@ from mimokit.engine.part_times import now, seconds_at, set_mark
 from mimokit.engine.pipeline.executor import MicrobatchLoss
 from mimokit.engine.pipeline.model import RankModel
 from mimokit.engine.steps import Step, watch_loop
-from mimokit.engine.training import optimizer_step
 from mimokit.engine.training.monitor import NO_STEP, PerformanceMonitor, Watched
 from mimokit.engine.training.phase_times import PHASE_COLUMNS
+from mimokit.engine.training.step_counts import StepCounts, sum_numbers
 from mimokit.samples import StepSample
 from mimokit.step_kinds import StepKind
 
@@ -40,15 +40,13 @@ class LoopMonitor(PerformanceMonitor):
     ) -> None:
         super().__init__(module_names, world_size, rank, watched)
         self._seq_length = seq_length
-        self._names: tuple[str, ...] = ()
-        self._further: tuple[str, ...] = ()
-        self._counts: list[float] = []
+        self._counts: StepCounts | None = None
         self._samples = 0
 
     def start_step(self) -> None:
         """Begin an iteration; the schedules of this rank report to this monitor."""
         super().start_step()
-        self._counts, self._samples = [], 0
+        self._counts, self._samples = None, 0
         watch_loop(self)
 
     def end_phase(self, name: str) -> None:
@@ -83,11 +81,16 @@ class LoopMonitor(PerformanceMonitor):
         self, model: RankModel, losses: Sequence[MicrobatchLoss], num_microbatches: int
     ) -> None:
         """Count what a schedule computed."""
-        counts = optimizer_step.counts_on_rank(model, losses)
-        before = self._counts or [0.0] * len(counts)
-        self._counts = [a + b for a, b in zip(before, counts, strict=True)]
-        self._names = tuple(model.plan.modules)
-        self._further = tuple(optimizer_step.further_columns(model.plan).values())
+        counts = StepCounts.of_rank(model, losses)
+        if self._counts is not None:
+            before = self._counts.numbers()
+            counts = counts.of_numbers(
+                {
+                    part: [a + b for a, b in zip(numbers, before[part], strict=True)]
+                    for part, numbers in counts.numbers().items()
+                }
+            )
+        self._counts = counts
         self._samples += model.plan.batch.samples_per_microbatch * num_microbatches
 
     def end_step(self, iteration: int, **given: Any) -> StepSample:
@@ -101,19 +104,16 @@ class LoopMonitor(PerformanceMonitor):
         return super().end_step(iteration, **{**self._counted(), **given})
 
     def _counted(self) -> Mapping[str, Any]:
-        if not self._counts:
+        if self._counts is None:
             return {}
         self.observe(Step(StepKind.REPORT))
-        loss, tokens, *rest = optimizer_step.sum_numbers(*self._counts)
-        further, of_modules = rest[: 2 * len(self._further)], rest[2 * len(self._further) :]
+        counts = self._counts.of_numbers(sum_numbers(self._counts.numbers()))
         return {
-            **optimizer_step.further_losses(self._further, further),
-            "loss": loss * one_over(tokens),
+            **counts.further_losses,
+            "loss": counts.loss.total * one_over(counts.loss.number),
             "samples": self._samples,
             "language_tokens": self._samples * self._seq_length,
-            "tokens": {
-                name: round(count) for name, count in zip(self._names, of_modules, strict=True)
-            },
+            "tokens": counts.module_tokens,
         }
 
 

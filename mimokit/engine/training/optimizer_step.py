@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
@@ -20,7 +19,7 @@ from mimokit.engine.bridges.checks import EveryCall
 from mimokit.engine.data.batch import Batch
 from mimokit.engine.data.iterators import drawn_places, iterate_batches, order_of
 from mimokit.engine.data.sources import TrainingData, data_of
-from mimokit.engine.device import close_groups_since, open_groups, rank_device
+from mimokit.engine.device import close_groups_since, open_groups
 from mimokit.engine.megatron.cpu import share_cores
 from mimokit.engine.models.frame_parallel import patch_encoders
 from mimokit.engine.parallel.loss import one_over
@@ -32,10 +31,10 @@ from mimokit.engine.run_of_rank import RunOfRank
 from mimokit.engine.steps import Step, StepGenerator
 from mimokit.engine.training.expert_loads import ExpertLoads
 from mimokit.engine.training.memory import telling_what_is_held
+from mimokit.engine.training.step_counts import StepCounts, sum_numbers
 from mimokit.engine.user_loop.stages import with_forward_step
 from mimokit.planning.replicas import strategies
 from mimokit.planning.types import LayoutPlan
-from mimokit.samples import MTP_LOSS, RECONSTRUCTION_LOSS, module_column
 from mimokit.step_kinds import StepKind
 
 if TYPE_CHECKING:
@@ -175,77 +174,24 @@ def training_step(state: TrainingState, stop: bool = False) -> StepGenerator[Ste
 def _reduce(
     state: TrainingState, losses: list[MicrobatchLoss], norm: float, stop: bool
 ) -> StepResult:
-    model, arrivals = state.model, state.arrivals
-    names = list(model.plan.modules)
-    of_experts = state.expert_loads.to_sum()
-    stops, loss, tokens, *rest = sum_numbers(
-        float(stop),
-        *counts_on_rank(model, losses),
-        *of_experts,
-        *(() if arrivals is None else arrivals.to_sum()),
+    arrivals, counts = state.arrivals, StepCounts.of_rank(state.model, losses)
+    summed = sum_numbers(
+        {
+            "stop": [float(stop)],
+            **counts.numbers(),
+            "experts": state.expert_loads.to_sum(),
+            "arrivals": [] if arrivals is None else arrivals.to_sum(),
+        }
     )
-    columns = further_columns(model.plan).values()
-    further, rest = rest[: 2 * len(columns)], rest[2 * len(columns) :]
-    modules, rest = rest[: len(names)], rest[len(names) :]
-    of_experts, arrived = rest[: len(of_experts)], rest[len(of_experts) :]
     if arrivals is not None:
-        arrivals.take(arrived)
-    module_tokens = {name: round(value) for name, value in zip(names, modules, strict=True)}
+        arrivals.take(summed["arrivals"])
+    counts = counts.of_numbers(summed)
     return StepResult(
-        loss=loss * one_over(tokens),
-        further_loss=further_losses(columns, further),
-        num_tokens=round(tokens),
+        loss=counts.loss.total * one_over(counts.loss.number),
+        further_loss=counts.further_losses,
+        num_tokens=round(counts.loss.number),
         grad_norm=norm,
-        module_tokens=module_tokens,
-        expert_loads=state.expert_loads.of_step(of_experts, module_tokens),
-        stop=stops > 0,
+        module_tokens=counts.module_tokens,
+        expert_loads=state.expert_loads.of_step(summed["experts"], counts.module_tokens),
+        stop=summed["stop"][0] > 0,
     )
-
-
-def sum_numbers(*values: float) -> list[float]:
-    """Return the sums over all ranks. Collective; gloo would send number by number in a ring."""
-    own = torch.tensor(values, dtype=torch.float64, device=rank_device())
-    pieces = [] if dist.get_rank() else [own.clone() for _ in range(dist.get_world_size())]
-    dist.gather(own, pieces or None)
-    total = torch.stack(pieces).sum(0) if pieces else own
-    dist.broadcast(total, 0)
-    return total.tolist()
-
-
-def counts_on_rank(model: RankModel, losses: Sequence[MicrobatchLoss]) -> list[float]:
-    """Return [sum of the losses, their tokens, both of further losses, tokens of each module].
-
-    Further losses are in the order of `further_columns`, modules in that of the plan.
-
-    Over all ranks they sum to those of the step: a rank counts what no other one counts.
-    """
-    modules = model.modules()
-    counts = model.stages and modules[model.last_stage.name].ownership.counts_tokens()
-    counted = losses if counts else []
-    whole = [name for name, module in modules.items() if module.ownership.counts_samples()]
-    tokens_of = {name: sum(loss.module_tokens.get(name, 0) for loss in losses) for name in whole}
-    further = dict.fromkeys(further_columns(model.plan), (0.0, 0.0))
-    if counted and model.last_stage.name in further:
-        further[model.last_stage.name] = (
-            sum(loss.further_loss_sum for loss in counted),
-            sum(loss.further_tokens for loss in counted),
-        )
-    return [
-        sum(loss.loss_sum for loss in counted),
-        sum(loss.num_tokens for loss in counted),
-        *itertools.chain(*further.values()),
-        *(tokens_of.get(name, 0) for name in model.plan.modules),
-    ]
-
-
-def further_columns(plan: LayoutPlan) -> dict[str, str]:
-    """Return module -> the column of its loss that is not in that of the step."""
-    language = plan.llm_module_name
-    images = {name: module_column(name, RECONSTRUCTION_LOSS) for name in plan.topology[language]}
-    return {language: MTP_LOSS, **images}
-
-
-def further_losses(columns: Collection[str], counts: Sequence[float]) -> dict[str, float]:
-    """Return column -> mean of further losses; none where a module has none."""
-    each = zip(columns, counts[::2], counts[1::2], strict=True)
-    return {column: loss_sum / number for column, loss_sum, number in each if number}

@@ -156,7 +156,7 @@ class WholeModel(torch.nn.Module):
         tokens, largest = item_tokens(inputs), made.geometry.tokens
         each = [largest] * sum(self._items[name]) if tokens is None else tokens.tolist()
         for sample in range(len(taken)):
-            first = sum(self._rows_in(batch, sample, *other) for other in made.before)
+            first = sum(self._rows_in(batch, sample, *other) for other in made.before.items())
             own = self._rows_in(batch, sample, made.encoder, largest)
             taken[sample] = taken[sample][first : first + own]
         rows = torch.split(torch.cat(taken), each)

@@ -204,13 +204,13 @@ def _counted_on_rank(plan, config) -> tuple[dict[str, int], float, float]:
 def _summed_on_rank():
     import torch.distributed as dist
 
-    from mimokit.engine.training.optimizer_step import sum_numbers
+    from mimokit.engine.training.step_counts import sum_numbers
 
-    return sum_numbers(1.0, dist.get_rank(), 0.1 * (dist.get_rank() == 1))
+    return sum_numbers({"ones": [1.0, dist.get_rank()], "tenth": [0.1 * (dist.get_rank() == 1)]})
 
 
 def test_numbers_of_all_ranks_are_summed_on_each(cluster):
-    assert cluster.run(_summed_on_rank, world_size=3) == [[3.0, 3.0, 0.1]] * 3
+    assert cluster.run(_summed_on_rank, world_size=3) == [{"ones": [3.0, 3.0], "tenth": [0.1]}] * 3
 
 
 @pytest.mark.parametrize(
