@@ -21,7 +21,8 @@ from tests.rows import table
 
 LANGUAGE = "language_module"
 GROUPS = (
-    "layouts", "fields", "parts", "values", "networks", "modules", "worlds", "predictions"
+    "layouts", "fields", "parts", "values", "networks", "modules", "worlds", "predictions",
+    "strategies",
 )  # fmt: skip
 SENTENCES = Path(__file__).with_name("sentences.json")
 """What `refusals` returned when it was last written."""
@@ -74,7 +75,8 @@ def rows_of(group: str) -> dict[str, dict[str, Any]]:
         "networks": _of_networks,
         "modules": _of_modules,
         "worlds": _of_worlds,
-        "predictions": _of_predictions,
+        "predictions": functools.partial(_of_sections, "prediction"),
+        "strategies": functools.partial(_of_sections, "strategy"),
     }
     return dict(made[group](written)) if group in made else written
 
@@ -112,9 +114,9 @@ def _of_worlds(written: list[Any]) -> Rows:
         yield repr(number), {"world": number, "at": ["world", "world_size"], "said": []}
 
 
-def _of_predictions(written: dict[str, Any]) -> Rows:
+def _of_sections(name: str, written: dict[str, Any]) -> Rows:
     for said, section in written.items():
-        yield said, {"put": {"prediction": section}}
+        yield said, {"put": {name: section}, "said": said}
 
 
 def changed(content: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

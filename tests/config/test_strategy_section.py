@@ -3,12 +3,9 @@
 import inspect
 from typing import Any
 
-import pytest
-
 from mimokit.config.strategy import OPTIMIZER_TAKES, OptimizerConfig
 from mimokit.config_files import config_from_mapping
-from tests.config.sections import load, only, problems, put, sections
-from tests.rows import rows
+from tests.config.sections import load, put, sections
 
 
 def of(strategy: Any) -> dict[str, Any]:
@@ -40,37 +37,6 @@ def test_the_world_is_that_of_all_replicas() -> None:
     assert config.total_world_size == 4
 
 
-@rows(
-    "strategy, sentence",
-    ({"replicas": 2}, "strategy.name is missing"),
-    ([{"name": "diloco"}, {"name": "fedavg"}], "a file has one strategy"),
-    (
-        {"name": "diloco", "outer_optimizer": {"name": "sgd", "lr": -1.0}},
-        "strategy.outer_optimizer.lr is -1.0",
-    ),
-    (
-        {"name": "diloco", "outer_optimizer": {"name": "sgd", "rate": 1.0}},
-        "unknown key strategy.outer_optimizer.rate",
-    ),
-    (
-        {"name": "diloco", "network": {"bandwidth": "200"}},
-        "strategy.network.bandwidth is '200': it has no unit",
-    ),
-    (
-        {"name": "diloco", "network": {"bandwidth": "0 bit/s"}},
-        "strategy.network.bandwidth is '0 bit/s': it must be above 0",
-    ),
-    (
-        {"name": "diloco", "network": {"bandwidth": "1 Gbit/s", "latency": "-1 ms"}},
-        "strategy.network.latency is '-1 ms'",
-    ),
-    ({"name": "diloco", "H": 0}, "strategy.H is 0; it must be at least 1."),
-    ({"name": "diloco", "replicas": 0}, "strategy.replicas is 0; it must be at least 1"),
-)
-def test_one_sentence_that_names_the_key(strategy: Any, sentence: str) -> None:
-    assert sentence in only(problems(of(strategy))).sentence
-
-
 def test_the_inner_optimizer_is_that_of_the_replicas() -> None:
     import torch
 
@@ -87,33 +53,6 @@ def test_the_inner_optimizer_is_that_of_the_replicas() -> None:
     sgd = load(of({"name": "diloco", "inner_optimizer": {"name": "sgd", "momentum": 0.9}}))
     assert optimizer_spec(sgd).cls is torch.optim.SGD
     assert optimizer_spec(sgd).kwargs == {"lr": sgd.runtime.learning_rate, "momentum": 0.9}
-
-
-@pytest.mark.parametrize(
-    ("optimizer", "sentence"),
-    [
-        (
-            {"name": "sgd", "eps": 1e-3},
-            "strategy.{}.eps is not an argument of sgd; it takes lr, weight_decay, momentum and "
-            "nesterov.",
-        ),
-        (
-            {"name": "adamw", "momentum": 0.9},
-            "strategy.{}.momentum is not an argument of adamw; it takes lr, weight_decay, betas "
-            "and eps.",
-        ),
-        (
-            {"name": "sgd", "nesterov": True},
-            "strategy.{}.nesterov is true without a momentum; give one, as 0.9.",
-        ),
-    ],
-)
-@pytest.mark.parametrize("field", ["inner_optimizer", "outer_optimizer"])
-def test_an_argument_of_another_optimizer_is_rejected(
-    field: str, optimizer: Any, sentence: str
-) -> None:
-    found = only(problems(of({"name": "diloco", field: optimizer})))
-    assert found.sentence == sentence.format(field)
 
 
 def test_optimizers_take_what_their_classes_in_torch_take() -> None:
