@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import ClassVar, Literal
 
 from mimokit.axes import Choice
-from mimokit.planning.bridges.routes import Direction, Route, Transfer
+from mimokit.planning.bridges.routes import Direction, Form, Route, Transfer
 from mimokit.planning.execution import ModuleExecution
 from mimokit.planning.pipeline import PipelinePlan
 from mimokit.planning.ranks import ModuleRanks, SampleRange
@@ -136,21 +136,20 @@ class ColocatedBridge:
             for rank in group
         }
 
-    @cached_property
+    @property
     def forward(self) -> Route:
         """How the output crosses: each rank keeps its samples; in a fan-in groups then gather."""
         return self._route(self.direction == "fan_in", self.bytes_forward)
 
-    @cached_property
+    @property
     def backward(self) -> Route:
         """How its gradient crosses: each rank keeps its own; in a fan-out groups then gather."""
         return self._route(self.direction == "fan_out", self.bytes_backward)
 
     def _route(self, gathers: bool, moved: int) -> Route:
-        transfers = tuple(Transfer(rank, rank, *self.pieces[rank]) for rank in self.pieces)
-        if not gathers:
-            return Route("copies", transfers)
-        return Route("shards", transfers, self.gather_groups, bytes_within=moved)
+        form: Form = "shards" if gathers else "copies"
+        groups = self.gather_groups if gathers else ()
+        return Route(form, groups=groups, bytes_within=moved, kept=self.pieces)
 
 
 @dataclass(frozen=True)

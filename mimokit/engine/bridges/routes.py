@@ -85,7 +85,9 @@ class RouteCommunicator:
         self._sent_by, self._taken_by, self._mailbox, self._slot = sent, taken, mailbox, slot
         self._kinds, self._replicas = kinds, replicas
         self._rank = dist.get_rank()
-        transfers = list(routes.numbered(route.transfers))
+        own = None if route.kept is None else route.kept[self._rank]
+        kept = [] if own is None else [routes.Transfer(self._rank, self._rank, *own)]
+        transfers = list(routes.numbered([*route.transfers, *kept]))
         self._outgoing = [sent for sent in transfers if sent[0].source_rank == self._rank]
         self._incoming = [sent for sent in transfers if sent[0].destination_rank == self._rank]
         self._kept: dict[Tag, _KeptMessage] = {}
@@ -261,7 +263,6 @@ def both_ways(
 
     Args:
         ends: rank -> its samples of the source, and of the destination.
-        kinds: of activations; gradients are rows alone.
     """
     near, far = ends
     return (
@@ -272,6 +273,8 @@ def both_ways(
 
 def _parts_of(route: routes.Route, members: Sequence[int]) -> dict[int, SampleRange]:
     """Return the samples that each rank of a group receives itself, in the group's order."""
+    if route.kept is not None:
+        return {rank: route.kept[rank] for rank in members}
     ends: dict[int, list[int]] = {rank: [] for rank in members}
     for transfer in route.transfers:
         if transfer.destination_rank in ends:

@@ -68,6 +68,7 @@ class Route:
     Attributes:
         transfers: what crosses between the modules, by the receiving rank, then by sample; on
             shared ranks also what a rank keeps.
+        kept: rank -> the samples that it keeps, where each rank takes none but its own.
         groups: receiving ranks that then broadcast (from the leader) or gather (in this order);
             empty if none have to.
         bytes_between: bytes that cross from rank to rank between the modules.
@@ -85,6 +86,7 @@ class Route:
     bytes_within: int = 0
     messages: int = 0
     reason: str = ""
+    kept: Mapping[int, SampleRange] | None = None
 
 
 def row_range(
