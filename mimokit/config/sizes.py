@@ -110,7 +110,17 @@ class ParallelSizes:
     def expert_replicas(self) -> Numbers:
         """Ranks that store equal experts, or parts of them."""
         parts = self.expert * self.expert_tensor
-        return np.maximum(1, self.tensor * self.context * self.data // parts)
+        return np.maximum(1, self.ranks_per_stage // parts)
+
+    @property
+    def in_first_stage(self) -> ParallelSizes:
+        """Those of a module that lies whole in the first of these stages."""
+        return replace(self, pipeline=1, virtual=1, expert=1, expert_tensor=1)
+
+    @property
+    def of_whole_items(self) -> ParallelSizes:
+        """Those with which each context-parallel rank computes all items of its replica."""
+        return replace(self, context=1, data=self.data * self.context)
 
     @property
     def sequence_shards(self) -> Numbers:

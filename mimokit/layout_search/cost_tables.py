@@ -16,14 +16,14 @@ from mimokit.config.sizes import Numbers, ParallelSizes
 from mimokit.layout_search.candidates import Candidates, bounded, candidates, numbered, search_facts
 from mimokit.layout_search.space import axes_of
 from mimokit.layout_search.task import SearchTask
-from mimokit.prediction import Layout, costs_of
-from mimokit.prediction.layout import in_first_stage
+from mimokit.prediction.layout import Layout, connected
 from mimokit.prediction.memory import total_bytes
 from mimokit.prediction.module_costs import (
     EncoderCost,
     LanguageCost,
     ModuleLoad,
     encoder_costs,
+    language_cost,
     loaded_ends,
 )
 from mimokit.prediction.step_time import TimeBreakdown
@@ -140,15 +140,17 @@ def make_tables(task: SearchTask, language: Candidates, others: tuple[Candidates
     distinct, step = np.unique(samples, return_inverse=True)
     separate = {other.facts.name: _with_samples(other.sizes, distinct) for other in others}
     model, workload, system, name = task.model, task.workload, task.system, task.language.name
-    layout = Layout("homogeneous", {**separate, name: language.sizes}, name)
-    shared = dict.fromkeys(separate, in_first_stage(language.sizes))
-    shares = "homogeneous" in task.modes
+    modules = {**separate, name: language.sizes}
+    layout = connected(Layout("homogeneous", modules, name), model)
+    apart = replace(layout, mode="colocated")
+    placed = dict.fromkeys(separate, language.sizes.in_first_stage)
+    within = replace(layout, modules={**modules, **placed})
     with np.errstate(divide="ignore", invalid="ignore"):  # candidates that are never chosen
-        costs, encoders = costs_of(model, layout, workload, system)
-        inside = encoder_costs(model, shared, workload, system) if shares else []
-    # Encoders repeat their items only inside of a pipeline.
-    alone: list[EncoderCost | LanguageCost] = [replace(cost, repeated=None) for cost in encoders]
-    alone += map(collapsed, costs.decoders)
+        costs = language_cost(model, layout, workload, system)
+        encoders = encoder_costs(model, apart, workload, system)
+        shares = "homogeneous" in task.modes
+        inside = encoder_costs(model, within, workload, system) if shares else []
+    alone: list[EncoderCost | LanguageCost] = [*encoders, *map(collapsed, costs.decoders)]
     return Tables(
         language=language,
         others=others,

@@ -17,7 +17,7 @@ from mimokit.layout_search.task import SearchTask
 from mimokit.layout_search.why_not import broken_sentences, differences_text
 from mimokit.prediction import PART_WORDS, Layout, Prediction
 from mimokit.prediction.band import TIE, is_tie
-from mimokit.prediction.layout import in_first_stage, micro_batches
+from mimokit.prediction.layout import micro_batches
 from mimokit.units import GIB, counted, gib_text, seconds_text
 
 STEPS_SHOWN = 4
@@ -182,7 +182,7 @@ def _with_language(layout: Layout, sizes: ParallelSizes) -> Layout | None:
         if name == layout.language:
             modules[name] = sizes
         elif layout.mode == "homogeneous":
-            modules[name] = in_first_stage(sizes)
+            modules[name] = sizes.in_first_stage
         elif not SAMPLES.holds(encoder, sizes, PairFacts(layout.mode, name, layout.language)):
             return None
         else:

@@ -13,7 +13,7 @@ from mimokit.layout_search.pareto import Kept, front
 from mimokit.layout_search.reached import PER_MODE
 from mimokit.layout_search.space import spread
 from mimokit.prediction import Layout, Prediction
-from mimokit.prediction.layout import connected, in_first_stage
+from mimokit.prediction.layout import connected
 
 PARETO_POINTS = 40
 """Points of the front that are simulated; of a longer front an even choice."""
@@ -77,7 +77,7 @@ def make_layout(scan: Scan, mode: str, candidate: int, others: tuple[int, ...]) 
     placed: dict[str, ParallelSizes] = {name: language}
     for other, chosen in zip(tables.others, others, strict=True):
         if mode == "homogeneous":
-            placed[other.facts.name] = in_first_stage(language)
+            placed[other.facts.name] = language.in_first_stage
             continue
         sizes = other.at(chosen)
         samples = language.micro_batch * language.data

@@ -19,7 +19,6 @@ from mimokit.layout_search.candidates import ROUNDS_OF_ENCODER, SEARCH_RULES, Ca
 from mimokit.layout_search.combinations import allowed
 from mimokit.layout_search.cost_tables import Tables
 from mimokit.layout_search.task import SearchTask
-from mimokit.prediction.layout import in_first_stage
 
 REFUSED = "refused with what a module or the run has"
 _READ = tuple(SIZE_FIELDS[axis] for axis in (Axis.PIPELINE, Axis.VIRTUAL_PIPELINE, Axis.DATA))
@@ -81,7 +80,7 @@ class Pairs:
     def _shared(self) -> Iterator[tuple[str, Mask]]:
         """Yield which language candidates each rule allows."""
         language = self.tables.language
-        sizes = in_first_stage(language.sizes)
+        sizes = language.sizes.in_first_stage
         for encoder in self.tables.others:
             yield REFUSED, self._permitted("homogeneous", encoder, language)
             for rule in SEARCH_RULES:

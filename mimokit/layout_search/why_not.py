@@ -13,7 +13,6 @@ from mimokit.layout_search.constraints import DIMENSIONS, score
 from mimokit.layout_search.task import SearchTask
 from mimokit.prediction import PART_WORDS, Layout, Prediction
 from mimokit.prediction.band import TIE, is_tie
-from mimokit.prediction.layout import in_first_stage
 from mimokit.prediction.validity import broken_pairs, check_counts
 from mimokit.units import GIB, counted, gib_text, seconds_text
 
@@ -82,7 +81,7 @@ def broken_sentences(task: SearchTask, layout: Layout) -> Iterator[str]:
 
 def _outside_first_stage(layout: Layout) -> Iterator[str]:
     """Yield the homogeneous encoders that no search tries: those outside the first stage."""
-    inside = in_first_stage(layout.modules[layout.language])
+    inside = layout.modules[layout.language].in_first_stage
     for name, sizes in layout.modules.items():
         if layout.mode == "homogeneous" and name != layout.language and sizes != inside:
             yield (

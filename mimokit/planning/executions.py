@@ -24,8 +24,8 @@ def plan_executions(
     model = config.model
     executions = {name: _plan_execution(config, ranks) for name, ranks in modules.items()}
     if model.deployment_mode == "homogeneous":
-        language = replace(executions[model.llm_module_name], samples_in_row=False)
-        language = language.resized(pipeline=1, virtual=1, expert=1, expert_tensor=1)
+        language = executions[model.llm_module_name]
+        language = replace(language, sizes=language.sizes.in_first_stage, samples_in_row=False)
         for name in model.encoder_module_names:
             encoder = executions[name]
             executions[name] = replace(

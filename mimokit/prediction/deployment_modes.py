@@ -42,11 +42,9 @@ def homogeneous(language: LanguageCost, encoders: Sequence[EncoderCost]) -> Layo
     """Return the cost with encoders on the language model's ranks and in its pipeline.
 
     An encoder with one stage runs in the first stage of the language model. An encoder with the
-    same number of stages is spread over all of them. Context parallelism shards sequences, not
-    images: each context-parallel rank encodes all images of its replica.
+    same number of stages is spread over all of them.
     """
     sizes, count, step = language.sizes, language.micro_batches, language.step
-    encoders = [encoder.repeated or encoder for encoder in encoders]
     first, middle, last = (stage.total for stage in step.stages)
     ahead, everywhere = added_seconds(encoders, count)
     slowest, once = slowest_and_once(

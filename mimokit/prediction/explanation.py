@@ -165,10 +165,7 @@ def explain_task(
     rows: list[WorkRow] = []
     costs: tuple[EncoderCost | LanguageCost, ...] = (*encoders, language, *language.decoders)
     for cost in costs:
-        inside = cost
-        if layout.mode == "homogeneous" and isinstance(cost, EncoderCost):
-            inside = cost.repeated or cost
-        rows += module_rows(inside.load)
+        rows += module_rows(cost.load)
         rows += _bridge_rows(layout, cost, task.workload, system)
     return StepExplanation(tuple(rows), tuple(supposed(system)))
 

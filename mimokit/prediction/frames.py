@@ -101,7 +101,7 @@ def _seconds(task: PredictionTask, encoder: str, frames: float) -> float:
     branch, sizes, workload = _branch(task, encoder), task.layout.modules[encoder], task.workload
     seen = EncoderInput(workload.input_of(branch).length, frames / float(sizes.micro_batch))
     even = replace(workload, inputs={**workload.inputs, encoder: seen})
-    cost = encoder_cost(branch, sizes, even, task.system)
+    cost = encoder_cost(branch, sizes, even, task.system, even.micro_batches(sizes))
     return float(cost.seconds) / float(cost.micro_batches)
 
 

@@ -154,17 +154,6 @@ def sizes_mapping(sizes: ParallelSizes) -> dict[str, Any]:
     return {**counts, LAYOUT_FIELDS[Choice.RECOMPUTE]: RECOMPUTE_NAMES[int(sizes.recompute)]}
 
 
-def in_first_stage(language: ParallelSizes) -> ParallelSizes:
-    """Return the sizes of an encoder in the language model's first stage."""
-    return replace(
-        language,
-        pipeline=1 + 0 * language.pipeline,
-        virtual=1 + 0 * language.virtual,
-        expert=1 + 0 * language.expert,
-        expert_tensor=1 + 0 * language.expert_tensor,
-    )
-
-
 def rank_offsets(layout: Layout) -> Mapping[str, int]:
     """Return the first rank of each module. Modules with separate ranks follow each other."""
     offsets, begin = {}, 0
@@ -183,5 +172,4 @@ def plain_name(name: str, layout: Layout) -> str:
 
 def micro_batches(layout: Layout, workload: Workload) -> int:
     """Return the number of micro-batches of a step."""
-    sizes = layout.modules[layout.language]
-    return int(workload.global_batch_size // (sizes.data * sizes.micro_batch))
+    return int(workload.micro_batches(layout.modules[layout.language]))

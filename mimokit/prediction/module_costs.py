@@ -26,7 +26,7 @@ from mimokit.prediction.step_time import ModuleInput, ModuleStep, System, module
 from mimokit.prediction.step_time.collectives import TimedMessage, gathered
 from mimokit.prediction.step_time.pipeline import last_round, slowest_and_once
 from mimokit.prediction.step_time.stage import dealt
-from mimokit.prediction.workload import Workload, branches_of
+from mimokit.prediction.workload import Workload, branches_of, decoders_of, language_of
 
 
 @dataclass(frozen=True)
@@ -155,8 +155,6 @@ class EncoderCost:
         update: seconds of gradient reduction, weight gathering and optimizer.
         held: bytes of weights, gradients, optimizer and buffers.
         sample_bytes: bytes per sample that the module behind it receives.
-        repeated: the cost if each context-parallel rank encodes all inputs of its replica. None
-            without context parallelism.
         load: what all this follows from.
     """
 
@@ -170,7 +168,6 @@ class EncoderCost:
     micro_batches: Numbers
     sample_bytes: float
     load: ModuleLoad
-    repeated: EncoderCost | None = None
     trained: bool = True
     weights: Numbers = 0.0
     others: Numbers = 0.0
@@ -206,15 +203,24 @@ class EncoderCost:
         return self.held + alive * self.activations
 
 
-def language_cost(
+def language_cost(model: Model, layout: Layout, workload: Workload, system: System) -> LanguageCost:
+    """Return the cost of the language model, with those of decoders behind it."""
+
+    def cost(each: LanguageModel | DecoderHead) -> LanguageCost:
+        trained_before = workload.trains_before(each.name, model)
+        return _language_cost(each, layout, workload, system, trained_before)
+
+    decoders = tuple(map(cost, decoders_of(model)))
+    return replace(cost(language_of(model)), decoders=decoders)
+
+
+def _language_cost(
     model: LanguageModel | DecoderHead,
     layout: Layout,
     workload: Workload,
     system: System,
-    *,
-    trained_before: bool = False,
+    trained_before: bool,
 ) -> LanguageCost:
-    """Return the cost of the language model, or of a decoder."""
     load, held, (first, last) = loaded_ends(model, layout, workload, system, trained_before)
     return LanguageCost(
         load.sizes,
@@ -242,7 +248,7 @@ def loaded_ends(
 ) -> tuple[ModuleLoad, tuple[Numbers, Numbers], list[Mapping[str, Numbers]]]:
     """Return what a language model or decoder computes and holds; see `LanguageCost`."""
     sizes = dealt(model, layout.modules[_name_of(model, layout)], system)
-    micro_batches = workload.global_batch_size / (sizes.data * sizes.micro_batch)
+    micro_batches = workload.micro_batches(sizes)
     inputs = language_input(model, sizes, workload, trained_before=trained_before)
     load, stages = ModuleLoad(model, sizes, inputs, micro_batches, system), (0, sizes.pipeline - 1)
     first, last = (language_in_flight(model, layout, workload, stage) for stage in stages)
@@ -265,7 +271,7 @@ def language_in_flight(
     """
     name, order = _name_of(model, layout), workload.pipeline_order
     sizes = layout.modules[name]
-    count: Numbers = workload.global_batch_size / (sizes.data * sizes.micro_batch)
+    count = workload.micro_batches(sizes)
     ahead: Numbers = 0.0
     behind: Numbers = 0.0
     if layout.mode == "heterogeneous":
@@ -308,13 +314,20 @@ def encoder_input(
 
 
 def encoder_costs(
-    model: Model, modules: Mapping[str, ParallelSizes], workload: Workload, system: System
+    model: Model, layout: Layout, workload: Workload, system: System
 ) -> list[EncoderCost]:
-    """Return the costs of all encoders of a model, in its order."""
+    """Return the costs of all encoders of a model, in its order.
+
+    In homogeneous mode context parallelism cuts sequences, not items: each context-parallel rank
+    encodes all items of its replica.
+    """
 
     def cost(each: EncoderBranch) -> EncoderCost:
-        trained = workload.trains_before(each.name, model)
-        return encoder_cost(each, modules[each.name], workload, system, trained_before=trained)
+        sizes = layout.modules[each.name]
+        count, trained = workload.micro_batches(sizes), workload.trains_before(each.name, model)
+        if layout.mode == "homogeneous":
+            sizes = sizes.of_whole_items
+        return encoder_cost(each, sizes, workload, system, count, trained_before=trained)
 
     return list(map(cost, branches_of(model)))
 
@@ -324,27 +337,11 @@ def encoder_cost(
     sizes: ParallelSizes,
     workload: Workload,
     system: System,
+    micro_batches: Numbers,
     *,
     trained_before: bool = False,
 ) -> EncoderCost:
     """Return the cost of an encoder. Its projector is frozen if the encoder is."""
-    micro_batches = workload.global_batch_size / (sizes.data * sizes.micro_batch)
-    cost = _encoder_cost(branch, sizes, workload, system, micro_batches, trained_before)
-    if not np.any(np.greater(sizes.context, 1)):
-        return cost
-    uncut = replace(sizes, context=1, data=sizes.data * sizes.context)
-    repeated = _encoder_cost(branch, uncut, workload, system, micro_batches, trained_before)
-    return replace(cost, repeated=repeated)
-
-
-def _encoder_cost(
-    branch: EncoderBranch,
-    sizes: ParallelSizes,
-    workload: Workload,
-    system: System,
-    micro_batches: Numbers,
-    trained_before: bool,
-) -> EncoderCost:
     seen = workload.input_of(branch)
     inputs = encoder_input(branch, sizes, workload, trained_before=trained_before)
     load = ModuleLoad(branch, sizes, inputs, micro_batches, system)

@@ -190,12 +190,11 @@ def _pass_seconds(
         backward[text.name] = [float(stage.backward.total) for stage in stage_times]
         weights[text.name] = [float(stage.weights) for stage in stage_times]
     for encoder in encoders:
-        inside = (encoder.repeated or encoder) if layout.mode == "homogeneous" else encoder
-        depth = int(inside.sizes.pipeline)
+        depth = int(encoder.sizes.pipeline)
         if layout.mode == "homogeneous":
             for stage in range(stages if depth > 1 else 1):
-                forward[name][stage] += float(inside.forward) / count
-                backward[name][stage] += float(inside.backward) / count
+                forward[name][stage] += float(encoder.forward) / count
+                backward[name][stage] += float(encoder.backward) / count
             continue
         forward[encoder.name] = [float(encoder.forward) / count] * depth
         backward[encoder.name] = [float(encoder.backward) / count] * depth

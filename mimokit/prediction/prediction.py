@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from mimokit.architecture.modules import DecoderHead, LanguageModel, Model
+from mimokit.architecture.modules import Model
 from mimokit.config.errors import refuse_if_any
 from mimokit.config.runtime import DeploymentMode
 from mimokit.planning.layout import ConfigSource
@@ -37,12 +37,7 @@ from mimokit.prediction.step_time import Software, System
 from mimokit.prediction.step_time.breakdown import PARTS
 from mimokit.prediction.task import HardwareSource, PredictionTask, task_of
 from mimokit.prediction.validity import check_layout, check_links, check_precision, misplaced
-from mimokit.prediction.workload import (
-    Workload,
-    decoders_of,
-    language_of,
-    step_flops,
-)
+from mimokit.prediction.workload import Workload, language_of, step_flops
 
 
 def predict(
@@ -151,14 +146,8 @@ def costs_of(
     """
     layout = connected(layout, model)
     refuse_if_any(misplaced(model, layout))
-
-    def of_text(module: LanguageModel | DecoderHead) -> LanguageCost:
-        trained = workload.trains_before(module.name, model)
-        return language_cost(module, layout, workload, system, trained_before=trained)
-
-    decoders = tuple(map(of_text, decoders_of(model)))
-    language = replace(of_text(language_of(model)), decoders=decoders)
-    return language, encoder_costs(model, layout.modules, workload, system)
+    described = model, layout, workload, system
+    return language_cost(*described), encoder_costs(*described)
 
 
 def layout_cost(
@@ -209,11 +198,10 @@ def _memory_table(
     lines: dict[str, tuple[MemoryLine, ...]] = {}
     encoder_bytes = 0.0
     for encoder in encoders:
-        inside = (encoder.repeated or encoder) if layout.mode == "homogeneous" else encoder
         at_once = workload.encoder_microbatches
-        alive = float(encoder_alive(layout.mode, language, inside, encoders, at_once))
-        encoder_bytes += float(inside.memory(alive))
-        lines[encoder.name] = inside.load.memory_lines(0, alive)
+        alive = float(encoder_alive(layout.mode, language, encoder, encoders, at_once))
+        encoder_bytes += float(encoder.memory(alive))
+        lines[encoder.name] = encoder.load.memory_lines(0, alive)
     shared = encoder_bytes if layout.mode == "homogeneous" else 0.0
     for cost in (language, *language.decoders):
         stage = _fullest_stage(cost, shared if cost is language else 0.0)

@@ -62,11 +62,10 @@ def _cpu_seconds(
         yield sizes.ranks_per_stage * (passes + sizes.pipeline * line.update)
         yield sizes.ranks_per_stage * _sends(line.hop, line.micro_batches, sizes.pipeline)
     for encoder in encoders:
-        inside = (encoder.repeated or encoder) if mode == "homogeneous" else encoder
-        sizes, count = inside.sizes, inside.micro_batches
-        passes = inside.seconds + count * inside.others
-        yield sizes.ranks_per_stage * (passes + sizes.pipeline * inside.update)
-        yield sizes.ranks_per_stage * _sends(inside.hop, count, sizes.pipeline)
+        sizes, count = encoder.sizes, encoder.micro_batches
+        passes = encoder.seconds + count * encoder.others
+        yield sizes.ranks_per_stage * (passes + sizes.pipeline * encoder.update)
+        yield sizes.ranks_per_stage * _sends(encoder.hop, count, sizes.pipeline)
         if mode == "colocated":
             yield 2 * sizes.ranks * bridge_seconds(encoder, language.sizes, workload, system)
         if mode == "heterogeneous":

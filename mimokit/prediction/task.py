@@ -16,7 +16,7 @@ from mimokit.config.world_size import ResolvedWorld, resolve
 from mimokit.planning.layout import ConfigSource, checked_config, plan_checked
 from mimokit.planning.replicas import ReplicaPlan
 from mimokit.prediction.hardware import Hardware, load_hardware
-from mimokit.prediction.layout import Layout, connected, in_first_stage
+from mimokit.prediction.layout import Layout, connected
 from mimokit.prediction.memory.states import (
     MASTER_WEIGHT,
     OPTIMIZER,
@@ -167,7 +167,7 @@ def layout_of_config(config: ExperimentConfig, world_size: int | None = None) ->
     sizes = {name: _sizes(config, world, name) for name in model.module_topology}
     language = sizes[model.llm_module_name]
     if model.deployment_mode == "homogeneous":
-        sizes |= dict.fromkeys(model.encoder_module_names, in_first_stage(language))
+        sizes |= dict.fromkeys(model.encoder_module_names, language.in_first_stage)
     modules = {name: sizes[name] for name in topological_order(model.module_topology)}
     feeds = dict(feeds_of_config(model))
     return Layout(model.deployment_mode, modules, model.llm_module_name, feeds=feeds)

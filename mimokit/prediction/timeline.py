@@ -209,10 +209,9 @@ def _inside(
             continue
         shares = []
         for cost in encoders:
-            inside = cost.repeated or cost
-            if stage and int(inside.sizes.pipeline) == 1:
+            if stage and int(cost.sizes.pipeline) == 1:
                 continue
-            spent = float(inside.backward if kind == BACKWARD else inside.forward) / count
+            spent = float(cost.backward if kind == BACKWARD else cost.forward) / count
             shares.append((cost.name, spent / seconds if seconds else 0.0))
         by_stage[stage, kind] = tuple(shares)
     return by_stage

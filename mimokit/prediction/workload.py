@@ -25,7 +25,7 @@ from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.config.graph import upstream
 from mimokit.config.recipe import RecipeConfig
 from mimokit.config.runtime import BALANCED, FRAME_PARALLEL, PipelineOrder
-from mimokit.config.sizes import Numbers
+from mimokit.config.sizes import Numbers, ParallelSizes
 from mimokit.planning.frames.plan import plan_frames
 from mimokit.planning.frames.routing import TOLERANCE
 from mimokit.planning.frames.samples import SampleWork, order_samples
@@ -208,6 +208,10 @@ class Workload:
     def tokens(self) -> int:
         """Tokens of the language model per step."""
         return self.seq_length * self.global_batch_size
+
+    def micro_batches(self, sizes: ParallelSizes) -> Numbers:
+        """Return the micro-batches of a step in a module of these sizes; it may be a fraction."""
+        return self.global_batch_size / (sizes.data * sizes.micro_batch)
 
     def length_of(self, module: Module) -> int:
         """Return the tokens of a sequence of a module: of a sample, or of an encoder's input."""

@@ -33,7 +33,6 @@ from mimokit.layout_search.task import SearchTask
 from mimokit.layout_search.why_not import broken_sentences
 from mimokit.prediction import EncoderInput, Layout, Workload
 from mimokit.prediction.hardware import load_hardware
-from mimokit.prediction.layout import in_first_stage
 from mimokit.prediction.step_time import load_software
 from mimokit.prediction.validity import broken_layout_rules
 
@@ -124,7 +123,7 @@ def an_encoder(rng: np.random.Generator, mode: str, own: ParallelSizes) -> Paral
     if mode == "homogeneous":
         keep = rng.choice(["tensor", "context", "data", "nothing"])
         changed = {} if keep == "nothing" else {str(keep): getattr(sizes, str(keep))}
-        sizes = replace(in_first_stage(own), **changed)
+        sizes = replace(own.in_first_stage, **changed)
     samples = int(own.micro_batch * own.data)
     return replace(sizes, micro_batch=max(1, samples // int(sizes.data)))
 

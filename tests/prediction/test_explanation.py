@@ -15,7 +15,6 @@ from mimokit.config.runtime import DeploymentMode
 from mimokit.config.sizes import RECOMPUTE_FULL, ParallelSizes
 from mimokit.prediction import EncoderInput, Layout, Prediction, Workload, predict
 from mimokit.prediction.hardware import load_hardware
-from mimokit.prediction.layout import in_first_stage
 from mimokit.prediction.step_time import System, load_software
 from mimokit.prediction.step_time.collectives import bandwidth
 from mimokit.prediction.step_time.layer import layer_time
@@ -35,7 +34,7 @@ def predicted(
     mode: DeploymentMode = "homogeneous",
     workload: Workload = WORKLOAD,
 ) -> Prediction:
-    sizes = {"images": encoder or in_first_stage(own), llava().language.name: own}
+    sizes = {"images": encoder or own.in_first_stage, llava().language.name: own}
     return predict(llava(), Layout(mode, sizes), workload, gpu="h100")
 
 

@@ -48,7 +48,8 @@ def test_a_frozen_encoder_computes_backward_for_no_less_than_no_time() -> None:
     for branch in branches_of(task.model):
         sizes = ParallelSizes(2 ** (count % 4), 1 + count % 3, data=count)
         frozen = replace(task.workload, frozen=frozenset([branch.name]))
-        cost = encoder_cost(branch, sizes, frozen, task.system)
+        steps = frozen.micro_batches(sizes)
+        cost = encoder_cost(branch, sizes, frozen, task.system, steps)
         assert (np.asarray(cost.backward) >= 0).all()  # rounding made some -2.9e-17 s
 
 

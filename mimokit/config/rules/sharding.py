@@ -51,8 +51,8 @@ def sharding_problems(context: ValidationContext) -> Iterator[Problem]:
         if _lies_in_first_stage(context, name):
             around = context.model.llm_module_name
             shards = context.cuts.get(around, ParallelSizes()).sequence_parallel
-            sizes = replace(sizes, pipeline=1, virtual=1, expert=1, expert_tensor=1)
-            sizes, facts = replace(sizes, sequence_parallel=shards), replace(facts, sized_by=around)
+            sizes = replace(sizes.in_first_stage, sequence_parallel=shards)
+            facts = replace(facts, sized_by=around)
         yield from broken_rules(sizes, facts)
     yield from problems_in(context, context.sizes, OF_ENDS)
     yield from pair_problems(context)

@@ -36,14 +36,11 @@ def largest_memory(
         if branch.name not in loads.items:
             continue
         cost = costs[branch.name]
-        inside = (cost.repeated or cost) if layout.mode == "homogeneous" else cost
-        alive = float(encoder_alive(layout.mode, language, inside, encoders, at_once))
+        alive = float(encoder_alive(layout.mode, language, cost, encoders, at_once))
         # Rows of so many tokens are more or fewer micro-batches than the samples were.
-        every = alive == float(inside.micro_batches)
+        every = alive == float(cost.micro_batches)
         window = loads.micro_batches if every else ceil(alive)
-        items = _most_in_a_row(loads.items[branch.name], window) / (
-            alive * inside.sizes.micro_batch
-        )
+        items = _most_in_a_row(loads.items[branch.name], window) / (alive * cost.sizes.micro_batch)
         inputs[branch.name] = replace(workload.input_of(branch), count=float(items))
     longest = workload.seq_length
     if loads.tokens is not None:

@@ -70,7 +70,7 @@ def work_of(task: PredictionTask, loads: BatchLoads, padded: Seconds | None = No
     for branch in branches_of(task.model):
         own = sizes = layout.modules[branch.name]
         if layout.mode == "homogeneous":  # each context-parallel rank encodes all of its replica
-            sizes = replace(sizes, context=1, data=sizes.data * sizes.context)
+            sizes = sizes.of_whole_items
         items = loads.items.get(branch.name)
         if items is None:
             continue
