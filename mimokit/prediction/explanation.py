@@ -2,17 +2,12 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from mimokit.architecture.layer_work.products import visible_tokens
-from mimokit.architecture.layers_on_stage import layers_of
-from mimokit.config.sizes import (
-    RECOMPUTE_FULL,
-    RECOMPUTE_SELECTIVE,
-    ParallelSizes,
-)
+from mimokit.config.sizes import ParallelSizes
 from mimokit.prediction.deployment_modes import crossing_message
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.module_costs import (
@@ -21,19 +16,16 @@ from mimokit.prediction.module_costs import (
     ModuleLoad,
     bridge_message,
 )
-from mimokit.prediction.step_time import ModuleInput, System
+from mimokit.prediction.step_time import System
 from mimokit.prediction.step_time.breakdown import PART_WORDS, StageTime
-from mimokit.prediction.step_time.layer import LayerTerms, host_term, layer_terms
-from mimokit.prediction.step_time.layer_input import LayerInput
 from mimokit.prediction.step_time.pipeline import ModuleStep
 from mimokit.prediction.step_time.stage import (
     UpdateTerms,
     boundary_message,
-    end_factor,
-    end_terms,
-    start_terms,
-    table_terms,
+    layer_works,
     update_terms,
+    works_of_layers,
+    works_outside_layers,
 )
 from mimokit.prediction.step_time.terms import FOLLOWS, Term, TimePiece, added
 from mimokit.prediction.task import PredictionTask
@@ -222,45 +214,14 @@ def module_rows(load: ModuleLoad) -> Iterator[WorkRow]:
     module, sizes, inputs, system = load.module, load.sizes, load.inputs, load.system
     step, micro_batches = load.step(), float(load.micro_batches)
     stage, busiest = _busiest(step, int(sizes.pipeline))
-    net, layers = module.net, layers_of(module, sizes, stage)
-    tokens = inputs.sequences * inputs.seq / sizes.context
-    visible = visible_tokens(net, inputs.seq)
-    factor = end_factor(inputs)
-    starts = start_terms(system)
-    ends = end_terms(module, sizes, tokens, system, stage)
-    for term in (*starts, *ends):
-        yield _row(module.name, "forward", term, micro_batches)
-    for term in ends if factor else ():
-        yield _row(module.name, "backward", term.times(factor), micro_batches)
-    for term in table_terms(module, sizes, system, stage) if inputs.trained else ():
-        yield _row(module.name, "backward", term, micro_batches)
-    whole = layers.first(system.recipe.recompute_layers)
-    full = int(sizes.recompute) == RECOMPUTE_FULL
-    selective = int(sizes.recompute) == RECOMPUTE_SELECTIVE
-    for moe, count, some in (
-        (None, layers.dense, whole.dense), (net.moe, layers.expert, whole.expert),
-    ):  # fmt: skip
-        if float(count) == 0:
-            continue
-        terms = layer_terms(LayerInput(net, moe, sizes, tokens, visible, system))
-        again = Again(float(count if full else some), float(count) * selective)
-        for way, times, done in _passes(terms, inputs, system, float(count), again):
-            for term in done:
-                yield _row(module.name, way, term, times * micro_batches)
+    known = module, sizes, inputs, system
+    outside = works_outside_layers(*known, stage)
+    for each in chain(outside, works_of_layers(*known, stage, layer_works(*known))):
+        count = float(each.count) * micro_batches
+        for term in each.work.terms if count else ():
+            named = replace(term, name=f"computed again: {term.name}") if each.again else term
+            yield _row(module.name, each.way, named, count)
     yield from _once(load, step, busiest)
-
-
-@dataclass(frozen=True)
-class Again:
-    """Layers of which the backward pass computes something again.
-
-    Attributes:
-        layers: all of the forward pass.
-        cores: the attention core.
-    """
-
-    layers: float
-    cores: float
 
 
 def _once(load: ModuleLoad, step: ModuleStep, busiest: StageTime) -> Iterator[WorkRow]:
@@ -301,26 +262,6 @@ def _between_replicas(
         share = float(np.asarray(term.seconds)) * (exposed / seconds)
         hidden = float(np.asarray(term.seconds)) - share
         yield _row(load.module.name, "step", replace(term, seconds=share, hidden=hidden), times)
-
-
-def _passes(
-    terms: LayerTerms, inputs: ModuleInput, system: System, count: float, again: Again
-) -> Iterator[tuple[str, float, tuple[Term, ...]]]:
-    forward = (*terms.forward, host_term(terms.forward, terms, system))
-    yield "forward", count, forward
-    if not inputs.trained and not inputs.passes_gradient:
-        return
-    behind = terms.backward + (terms.weights if inputs.trained else ())
-    yield "backward", count, (*behind, host_term(behind, terms, system))
-    if again.layers:
-        yield "backward", again.layers, tuple(map(_again, forward))
-    if again.cores:
-        cores = [term for term in terms.forward if term.part == "attention"]
-        yield "backward", again.cores, tuple(map(_again, cores))
-
-
-def _again(term: Term) -> Term:
-    return replace(term, name=f"computed again: {term.name}")
 
 
 def _busiest(step: ModuleStep, pipeline: int) -> tuple[int, StageTime]:

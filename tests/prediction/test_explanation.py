@@ -17,7 +17,7 @@ from mimokit.prediction import EncoderInput, Layout, Prediction, Workload, predi
 from mimokit.prediction.hardware import load_hardware
 from mimokit.prediction.step_time import System, load_software
 from mimokit.prediction.step_time.collectives import bandwidth
-from mimokit.prediction.step_time.layer import layer_time
+from mimokit.prediction.step_time.layer import layer_work
 from mimokit.prediction.step_time.layer_input import LayerInput
 from tests.prediction.shipped import language_model, llava
 from tests.rows import rows
@@ -92,7 +92,9 @@ def test_tensor_parallelism_costs_its_ring_time_with_many_tokens() -> None:
     software = replace(load_software("megatron-bridge"), tensor_overlap="none")
     system, tokens, t = System(H100, software), 2.0**20, 2
     alone, cut = (
-        float(layer_time(LayerInput(net.net, None, each, tokens, 2048.0, system)).forward.total)
+        float(
+            layer_work(LayerInput(net.net, None, each, tokens, 2048.0, system)).forward.time.total
+        )
         for each in (ParallelSizes(1), ParallelSizes(t))
     )
     ring = 4 * 2 * net.net.hidden * tokens * (t - 1) / t / float(bandwidth(H100, t, 1))
@@ -105,9 +107,9 @@ def test_cutting_a_vision_layer_adds_launches_and_bytes_alone(t: int) -> None:
     net = llava().branches[0].encoder.net
     system = System(H100, load_software("megatron-bridge"))
     sizes = [ParallelSizes(n, sequence_parallel=False) for n in (1, t)]
-    alone, cut = (layer_time(LayerInput(net, None, one, 577.0, 577.0, system)) for one in sizes)
+    alone, cut = (layer_work(LayerInput(net, None, one, 577.0, 577.0, system)) for one in sizes)
     more = sum(
-        float(getattr(cut, way).total - getattr(alone, way).total)
+        float(getattr(cut, way).time.total - getattr(alone, way).time.total)
         for way in ("forward", "backward")
     )
     bytes_moved = 2 * 2 * 2 * 2 * net.hidden * 577.0 * (t - 1) / t

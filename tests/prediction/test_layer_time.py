@@ -17,10 +17,9 @@ from mimokit.config.sizes import ParallelSizes
 from mimokit.prediction.calibration import fit_calibration
 from mimokit.prediction.hardware import load_hardware
 from mimokit.prediction.step_time import ModuleInput, System, load_software, module_step
-from mimokit.prediction.step_time.breakdown import LayerTime
 from mimokit.prediction.step_time.collectives import exchange_seconds, gather, tensor_seconds
 from mimokit.prediction.step_time.constants import value
-from mimokit.prediction.step_time.layer import layer_terms, layer_time
+from mimokit.prediction.step_time.layer import LayerWork, layer_work
 from mimokit.prediction.step_time.layer_input import LayerInput
 from mimokit.prediction.step_time.recipe import Recipe
 from mimokit.prediction.step_time.system import HALF
@@ -55,13 +54,13 @@ def test_one_rank_has_no_collectives(overlap: str) -> None:
     assert exposed(overlap, 1, 1.0) == (0, 0)
 
 
-def plain(heads: int = 16, micro_batch: int = 1, t: int = 1, **changes: float) -> LayerTime:
+def plain(heads: int = 16, micro_batch: int = 1, t: int = 1, **changes: float) -> LayerWork:
     """Return a layer of GPT on A100 with the stack of 2021, changed."""
     net = Transformer(1, 64 * heads, heads, heads, 64, 256 * heads, gated=False, norm="LayerNorm")
     sizes = ParallelSizes(t, micro_batch=micro_batch, sequence_parallel=False)
     software = replace(load_software("megatron-2021"), **changes)  # type: ignore[arg-type]
     system = System(load_hardware("a100"), software, "fp16")
-    return layer_time(LayerInput(net, None, sizes, 1024.0 * micro_batch, 512.0, system))
+    return layer_work(LayerInput(net, None, sizes, 1024.0 * micro_batch, 512.0, system))
 
 
 @rows("heads, micro_batch, t", (16, 1, 8), (6, 1, 1), (16, 1, 16))
@@ -69,15 +68,15 @@ def test_a_softmax_that_does_not_fit_its_blocks_takes_longer_to_launch(
     heads: int, micro_batch: int, t: int
 ) -> None:
     launch = 1.0  # long enough that nothing else counts
-    uneven = plain(heads, micro_batch, t, host_layer=launch, host_softmax=0.5).forward
+    uneven = plain(heads, micro_batch, t, host_layer=launch, host_softmax=0.5).forward.time
     assert float(uneven.total - uneven.tensor) == pytest.approx(1.5)
-    even = plain(heads, 4 * micro_batch, t, host_layer=launch, host_softmax=0.5).forward
+    even = plain(heads, 4 * micro_batch, t, host_layer=launch, host_softmax=0.5).forward.time
     assert float(even.total - even.tensor) == pytest.approx(1.0)
 
 
 def test_collectives_come_on_top_where_the_host_does_not_launch_ahead() -> None:
-    waiting = plain(t=4, host_layer=1.0, launches_ahead=False).forward
-    ahead = plain(t=4, host_layer=1.0, launches_ahead=True).forward
+    waiting = plain(t=4, host_layer=1.0, launches_ahead=False).forward.time
+    ahead = plain(t=4, host_layer=1.0, launches_ahead=True).forward.time
     assert float(waiting.tensor) > 0
     assert float(waiting.total) == pytest.approx(float(ahead.total + waiting.tensor))
     assert float(ahead.total) == pytest.approx(1.0)
@@ -87,12 +86,12 @@ def test_unfused_scores_move_more_bytes_backward() -> None:
     layer = plain()
     memory = load_hardware("a100").memory_bandwidth * load_hardware("a100").efficiency.memory
     scores = 16 * 1024 * 1024
-    more = float(layer.backward.attention - 2 * layer.forward.attention)
+    more = float(layer.backward.time.attention - 2 * layer.forward.time.attention)
     assert more == pytest.approx((19 - 2 * 13) * scores / memory)
 
 
 def test_learned_positions_turn_nothing() -> None:
-    turned = plain(rotates=True).forward.memory - plain(rotates=False).forward.memory
+    turned = plain(rotates=True).forward.time.memory - plain(rotates=False).forward.time.memory
     memory = load_hardware("a100").memory_bandwidth * load_hardware("a100").efficiency.memory
     assert float(turned) == pytest.approx(2 * HALF * 2 * 1024 * 1024 / memory)
 
@@ -154,10 +153,10 @@ def test_each_expert_of_a_rank_has_kernels_of_its_own(
     free = replace(system, recipe=replace(recipe, fused_experts=True))
     sizes = ParallelSizes(expert=8, data=64)
     own, fused = (
-        sum(float(term.seconds) for term in (*terms.forward, *terms.backward, *terms.weights)
+        sum(float(term.seconds) for term in (*work.forward.terms, *work.backward.terms)
             if "products of experts" in term.name)
         for layer in (LayerInput(NET, EXPERTS, sizes, busy, 2048.0, one) for one in (system, free))
-        for terms in (layer_terms(layer),)
+        for work in (layer_work(layer),)
     )  # fmt: skip
     assert own - fused == pytest.approx(2 * kernels * 8 * value("expert kernel"))
 
@@ -167,8 +166,8 @@ def test_adding_gradients_hides_in_products_and_not_where_weights_are_sharded() 
 
     def seconds(tokens: float, sharded: bool = False) -> float:
         sizes = ParallelSizes(data=64, fully_sharded=sharded)
-        terms = layer_terms(LayerInput(NET, None, sizes, tokens, 2048.0, system)).weights
-        return sum(float(term.seconds) for term in terms if "accumulation" in term.name)
+        work = layer_work(LayerInput(NET, None, sizes, tokens, 2048.0, system)).weights
+        return sum(float(term.seconds) for term in work.terms if "accumulation" in term.name)
 
     assert seconds(TOKENS) == 0
     moved = (
@@ -197,14 +196,14 @@ def test_a_frozen_model_computes_no_gradients_of_weights() -> None:
 def test_hosts_of_tensor_parallel_ranks_wait_for_each_other() -> None:
     system = System(H100, replace(BRIDGE, host_layer=1e-3, host_collective=1e-3), "bf16")
     alone, together = (
-        layer_time(LayerInput(NET, None, ParallelSizes(t), 64.0, 32.0, system)).forward.total
+        layer_work(LayerInput(NET, None, ParallelSizes(t), 64.0, 32.0, system)).forward.time.total
         for t in (1, 8)
     )
     assert float(alone) == pytest.approx(1e-3)
     assert float(together) == pytest.approx(5e-3)
     plain = ParallelSizes(np.array([8]), sequence_parallel=False)
     layer = LayerInput(NET, None, plain, 64.0, 32.0, system)
-    assert float(layer_time(layer).forward.total[0]) == pytest.approx(3e-3)
+    assert float(layer_work(layer).forward.time.total[0]) == pytest.approx(3e-3)
 
 
 def test_a_chip_sustains_the_same_in_all_products_that_have_it() -> None:

@@ -55,5 +55,3 @@ def test_a_sum_of_parts_is_that_of_each() -> None:
     assert work.total == pytest.approx(sum(map(float, work.parts)))
     assert (work + work).total == pytest.approx(2 * work.total)
     assert work.times(3).matrix == 3 * work.matrix
-    least = work.at_least(2 * work.total)
-    assert (least.total, least.matrix) == (pytest.approx(2 * work.total), work.matrix)

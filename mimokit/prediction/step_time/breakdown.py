@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cached_property
 
 import numpy as np
@@ -68,27 +68,9 @@ class TimeBreakdown:
         """Return every part times a factor."""
         return TimeBreakdown(*[part * factor for part in self.parts])
 
-    def at_least(self, seconds: Numbers) -> TimeBreakdown:
-        """Return the same, with a host part that makes the total at least `seconds`."""
-        return replace(self, host=self.host + np.maximum(0.0, seconds - self.total))
-
 
 PARTS = tuple(field.name for field in fields(TimeBreakdown))
 """Names of the parts."""
-
-
-@dataclass(frozen=True)
-class LayerTime:
-    """Seconds of one layer, without recomputation.
-
-    Attributes:
-        backward: the backward pass, for the gradients of the input and, in training, of weights.
-        weights: the seconds of `backward` in gradients of weights.
-    """
-
-    forward: TimeBreakdown
-    backward: TimeBreakdown
-    weights: Numbers = 0.0
 
 
 @dataclass(frozen=True)

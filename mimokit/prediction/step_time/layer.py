@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -17,7 +18,6 @@ from mimokit.architecture.tensor_rows import (
 from mimokit.axes import Axis
 from mimokit.config.sizes import Numbers
 from mimokit.prediction.step_time.attention import attention_terms
-from mimokit.prediction.step_time.breakdown import LayerTime, TimeBreakdown
 from mimokit.prediction.step_time.collectives import (
     AxisTraffic,
     exchange_seconds,
@@ -29,27 +29,31 @@ from mimokit.prediction.step_time.host import launch_seconds
 from mimokit.prediction.step_time.layer_input import LayerInput
 from mimokit.prediction.step_time.products import dense_terms, expert_terms
 from mimokit.prediction.step_time.system import System
-from mimokit.prediction.step_time.terms import Term, TimePiece, added, breakdown
+from mimokit.prediction.step_time.terms import Term, TimedTerms, TimePiece, added, breakdown
 from mimokit.prediction.step_time.traffic import backward_terms, gradient_terms, traffic_terms
 
 
 @dataclass(frozen=True)
-class LayerTerms:
-    """What one layer does in both passes.
+class LayerWork:
+    """What one layer does in both passes, without recomputation.
 
     Attributes:
+        backward: for the gradients of the input and, in training, of weights.
         weights: of the backward pass, what computes and adds up gradients of weights.
-        launch: host seconds of launching a pass.
     """
 
-    forward: tuple[Term, ...]
-    backward: tuple[Term, ...]
-    weights: tuple[Term, ...]
-    launch: Numbers
+    forward: TimedTerms
+    backward: TimedTerms
+    weights: TimedTerms
+
+    @cached_property
+    def cores(self) -> TimedTerms:
+        """The attention core of the forward pass."""
+        return TimedTerms.of(term for term in self.forward.terms if term.part == "attention")
 
 
-def layer_terms(layer: LayerInput) -> LayerTerms:
-    """Return the work of one layer, term by term."""
+def layer_work(layer: LayerInput, *, trained: bool = True) -> LayerWork:
+    """Return the work of one layer."""
     core, core_back = attention_terms(layer)
     dense = tuple(dense_terms(layer))
     products = (*dense, *expert_terms(layer, "forward"))
@@ -59,23 +63,12 @@ def layer_terms(layer: LayerInput) -> LayerTerms:
     traffic_back = (*backward_terms(layer), *recomputed_terms(layer, products, core))
     own, own_back = (core, *products, *traffic), (core_back, *inputs, *weights, *traffic_back)
     sent = _exchanges(layer, own, own_back)
-    again = gradient_terms(layer, _seconds(dense))
-    return LayerTerms(
-        (*own, *sent[0]),
-        (core_back, *inputs, *traffic_back, *sent[1]),
-        (*weights, *again),
-        launch_seconds(layer.net, layer.moe, layer.sizes, layer.system),
-    )
-
-
-def layer_time(layer: LayerInput, *, trained: bool = True) -> LayerTime:
-    """Return the seconds of one layer."""
-    terms = layer_terms(layer)
-    backward = terms.backward + (terms.weights if trained else ())
-    return LayerTime(
-        _launched(breakdown(terms.forward), terms.launch, layer.system),
-        _launched(breakdown(backward), terms.launch, layer.system),
-        _seconds(terms.weights) if trained else 0.0,
+    trains = (*weights, *gradient_terms(layer, _seconds(dense))) if trained else ()
+    launch = launch_seconds(layer.net, layer.moe, layer.sizes, layer.system)
+    return LayerWork(
+        _launched((*own, *sent[0]), launch, layer.system),
+        _launched((core_back, *inputs, *traffic_back, *sent[1], *trains), launch, layer.system),
+        TimedTerms.of(trains),
     )
 
 
@@ -83,12 +76,15 @@ def _named(terms: Iterable[Term], what: str) -> tuple[Term, ...]:
     return tuple(replace(term, name=f"{term.name}: {what}") for term in terms)
 
 
-def _launched(parts: TimeBreakdown, launch: Numbers, system: System) -> TimeBreakdown:
-    """Return a pass that takes at least as long as its launch."""
-    if system.software.launches_ahead:
-        return parts.at_least(launch)
-    others = replace(parts, tensor=0.0)
-    return others.at_least(launch) + TimeBreakdown(tensor=parts.tensor)
+def _launched(done: tuple[Term, ...], launch: Numbers, system: System) -> TimedTerms:
+    """Return a pass with what its launches take longer than its terms take the GPU."""
+    parts = breakdown(done)
+    busy = parts.total if system.software.launches_ahead else parts.total - parts.tensor
+    hidden = np.minimum(launch, busy)
+    launches = TimePiece(1.0, launch, "launches of a pass by the host")
+    name = "waits for launches by the host"
+    host = Term("host", name, launch - hidden, hidden=hidden, pieces=(launches,))
+    return TimedTerms((*done, host), replace(parts, host=host.seconds))
 
 
 def _exchanges(
@@ -129,16 +125,6 @@ def _exchanged(part: str, moved: AxisTraffic, factor: Numbers, exposed: Numbers)
         launches=moved.launches * factor, hidden=moved.seconds * factor - exposed,
         ranks=moved.ranks, pieces=pieces,
     )  # fmt: skip
-
-
-def host_term(done: Iterable[Term], terms: LayerTerms, system: System) -> Term:
-    """Return what the launches of a pass take longer than its terms take the GPU."""
-    parts = breakdown(done)
-    busy = parts.total if system.software.launches_ahead else parts.total - parts.tensor
-    hidden = np.minimum(terms.launch, busy)
-    launches = TimePiece(1.0, terms.launch, "launches of a pass by the host")
-    name = "waits for launches by the host"
-    return Term("host", name, terms.launch - hidden, hidden=hidden, pieces=(launches,))
 
 
 def _seconds(terms: Iterable[Term]) -> Numbers:

@@ -1,6 +1,7 @@
 """Closed form of a step's pipeline: each stage once, and the slowest stage per micro-batch."""
 
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 
@@ -12,9 +13,11 @@ from mimokit.prediction.step_time.breakdown import StageTime, TimeBreakdown
 from mimokit.prediction.step_time.stage import (
     ModuleInput,
     boundary_time,
-    layer_times,
+    layer_works,
     stage_time,
     update_terms,
+    works_of_layers,
+    works_outside_layers,
 )
 from mimokit.prediction.step_time.system import System
 
@@ -131,12 +134,17 @@ def _stages(
     mean: Numbers = 1.0
     if np.any(np.greater(sizes.logits_as_layers, 0)):
         middle, mean = fullest_between(module.net.layers, sizes)
-    times = layer_times(module, sizes, inputs, system)
-    first = between = end = stage_time(module, sizes, inputs, system, 0, times)
+    layers = layer_works(module, sizes, inputs, system)
+
+    def timed(stage: Numbers) -> StageTime:
+        known = module, sizes, inputs, system, stage
+        return stage_time(chain(works_of_layers(*known, layers), works_outside_layers(*known)))
+
+    first = between = end = timed(0)
     if np.ndim(last) or last > 0:
-        between = end = stage_time(module, sizes, inputs, system, last, times)
+        between = end = timed(last)
     if np.ndim(last) or last > 1:
-        between = stage_time(module, sizes, inputs, system, middle, times)
+        between = timed(middle)
     slowest, once = slowest_and_once(first.total, between.total, end.total, sizes.pipeline)
     once = once - np.maximum(0, sizes.pipeline - 2) * (1 - mean) * between.total
     stages = first, between, end

@@ -1,10 +1,12 @@
 """Seconds of one module's stages, its gradient reduction and its optimizer."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 
+from mimokit.architecture.layer_work.collectives import WAYS, Way
 from mimokit.architecture.layer_work.products import visible_tokens
 from mimokit.architecture.layers_on_stage import layers_of
 from mimokit.architecture.modules import DecoderHead, EncoderBranch, LanguageModel, Module
@@ -17,12 +19,12 @@ from mimokit.config.sizes import (
     ParallelSizes,
 )
 from mimokit.prediction.remembered import remembered
-from mimokit.prediction.step_time.breakdown import LayerTime, StageTime, TimeBreakdown
+from mimokit.prediction.step_time.breakdown import StageTime, TimeBreakdown
 from mimokit.prediction.step_time.collectives import TimedMessage, gathered, sent
-from mimokit.prediction.step_time.layer import host_term, layer_terms, layer_time
+from mimokit.prediction.step_time.layer import LayerWork, layer_work
 from mimokit.prediction.step_time.layer_input import LayerInput
 from mimokit.prediction.step_time.system import HALF, System
-from mimokit.prediction.step_time.terms import Term, TimePiece, added, breakdown
+from mimokit.prediction.step_time.terms import Term, TimedTerms, TimePiece, added
 
 OPTIMIZER_BYTES = 34
 """Bytes that Adam moves per parameter: fp32 gradient read twice (norm, step), master weight and
@@ -59,74 +61,113 @@ class ModuleInput:
     weights_apart: bool = False
 
 
-LayerTimes = Mapping[bool, LayerTime]
-"""Whether a layer has experts -> its seconds; of the kinds that a module has."""
+LayerWorks = Mapping[bool, LayerWork]
+"""Whether a layer has experts -> what it does; of the kinds that a module has."""
 
 
-def layer_times(
+def layer_works(
     module: Module, sizes: ParallelSizes, inputs: ModuleInput, system: System
-) -> LayerTimes:
-    """Return the seconds of a module's kinds of layers, which no stage changes."""
+) -> LayerWorks:
+    """Return what the kinds of layers of a module do, which no stage changes."""
     net = module.net
     tokens = inputs.sequences * inputs.seq / sizes.context
     visible = visible_tokens(net, inputs.seq)
     kinds = {moe for moe in (None, net.moe) if moe is not None or net.dense_layers}
     layers = [LayerInput(net, moe, sizes, tokens, visible, system) for moe in kinds]
-    return {layer.moe is not None: layer_time(layer, trained=inputs.trained) for layer in layers}
+    return {layer.moe is not None: layer_work(layer, trained=inputs.trained) for layer in layers}
 
 
-def stage_time(
+@dataclass(frozen=True)
+class StageWork:
+    """A part of what a stage does with a micro-batch.
+
+    Attributes:
+        count: times that it does it.
+        weights: seconds of each time in gradients of weights, where they come apart.
+        again: it is computed again, in the backward pass.
+    """
+
+    way: Way
+    work: TimedTerms
+    count: Numbers = 1.0
+    weights: Numbers | None = None
+    again: bool = False
+
+
+def stage_time(works: Iterable[StageWork]) -> StageTime:
+    """Return the time of a stage for one micro-batch."""
+    times = {way: TimeBreakdown() for way in WAYS}
+    weights: Numbers = 0.0
+    for each in works:
+        times[each.way] += each.work.time.times(each.count)
+        if each.weights is not None:
+            weights = weights + each.count * each.weights
+    return StageTime(times["forward"], times["backward"], weights)
+
+
+def works_outside_layers(
+    module: Module, sizes: ParallelSizes, inputs: ModuleInput, system: System, stage: Numbers
+) -> Iterator[StageWork]:
+    """Yield what a stage does with a micro-batch before and behind its layers.
+
+    Backward it has two products for each of the forward pass, or one where weights have no
+    gradient. A frozen module with no trained module before it has no backward pass.
+    """
+    tokens = inputs.sequences * inputs.seq / sizes.context
+    ends = TimedTerms.of(end_terms(module, sizes, tokens, system, stage))
+    if start := _start_terms(system):
+        yield StageWork("forward", TimedTerms.of(start))
+    yield StageWork("forward", ends)
+    if inputs.trained or inputs.passes_gradient:
+        factor = 1.0 + inputs.trained
+        table = TimedTerms.of(_table_terms(module, sizes, system, stage) * inputs.trained)
+        terms = chain((term.times(factor) for term in ends.terms), table.terms)
+        work = TimedTerms(terms, ends.time.times(factor) + table.time)
+        apart = inputs.trained and inputs.weights_apart
+        yield StageWork("backward", work, weights=ends.time.matrix if apart else None)
+
+
+def works_of_layers(
     module: Module,
     sizes: ParallelSizes,
     inputs: ModuleInput,
     system: System,
     stage: Numbers,
-    times: LayerTimes,
-) -> StageTime:
-    """Return the time of a stage for one micro-batch."""
-    tokens = inputs.sequences * inputs.seq / sizes.context
-    layers = layers_of(module, sizes, stage)
-    forward = TimeBreakdown()
-    backward = TimeBreakdown()
-    apart: Numbers = 0.0
-    whole = layers.first(system.recipe.recompute_layers)
+    layers: LayerWorks,
+) -> Iterator[StageWork]:
+    """Yield what a stage does with a micro-batch in its layers."""
+    has_backward = inputs.trained or inputs.passes_gradient
+    apart = inputs.trained and inputs.weights_apart
+    dealt = layers_of(module, sizes, stage)
+    first = dealt.first(system.recipe.recompute_layers)
     for has_experts, count, again in (
-        (False, layers.dense, whole.dense), (True, layers.expert, whole.expert),
+        (False, dealt.dense, first.dense), (True, dealt.expert, first.expert),
     ):  # fmt: skip
-        if has_experts in times:
-            layer = times[has_experts]
-            forward = forward + layer.forward.times(count)
-            backward = backward + _with_recompute(layer, sizes, inputs, count, again)
-            apart = apart + layer.weights * count
-    start = breakdown(start_terms(system))
-    ends = breakdown(end_terms(module, sizes, tokens, system, stage))
-    weights = apart + ends.matrix if inputs.weights_apart and inputs.trained else 0.0
-    behind = ends.times(end_factor(inputs))
-    if inputs.trained:
-        behind = behind + breakdown(table_terms(module, sizes, system, stage))
-    return StageTime(forward + start + ends, backward + behind, weights)
+        if has_experts in layers:
+            layer = layers[has_experts]
+            yield StageWork("forward", layer.forward, count)
+            if has_backward:
+                weights = layer.weights.time.total if apart else None
+                yield StageWork("backward", layer.backward, count, weights=weights)
+                yield from _recomputed(layer, sizes, count, again)
 
 
-def _with_recompute(
-    layer: LayerTime, sizes: ParallelSizes, inputs: ModuleInput, count: Numbers, again: Numbers
-) -> TimeBreakdown:
-    """Return the seconds of the backward pass of `count` layers, recomputation included.
-
-    A frozen module with no trained module before it has no backward pass.
+def _recomputed(
+    layer: LayerWork, sizes: ParallelSizes, count: Numbers, again: Numbers
+) -> Iterator[StageWork]:
+    """Yield what the backward pass of `count` layers computes again.
 
     Args:
         again: of them, those that a recipe recomputes whole.
     """
-    if not inputs.trained and not inputs.passes_gradient:
-        return layer.backward.times(0.0)
-    full = np.equal(sizes.recompute, RECOMPUTE_FULL)
-    selective = np.equal(sizes.recompute, RECOMPUTE_SELECTIVE) * 1.0
-    again = np.where(full, count, again)
-    scores = TimeBreakdown(attention=layer.forward.attention * selective * count)
-    return layer.backward.times(count) + layer.forward.times(again) + scores
+    whole = np.where(np.equal(sizes.recompute, RECOMPUTE_FULL), count, again)
+    cores = np.equal(sizes.recompute, RECOMPUTE_SELECTIVE) * count
+    for work, times in ((layer.forward, whole), (layer.cores, cores)):
+        if np.any(times):
+            yield StageWork("backward", work, times, again=True)
 
 
-def table_terms(
+def _table_terms(
     module: Module, sizes: ParallelSizes, system: System, stage: Numbers
 ) -> tuple[Term, ...]:
     """Return what the backward pass does with the gradient of the embedding's table.
@@ -141,14 +182,7 @@ def table_terms(
     return (added("memory", "gradient of the embedding", (moved,), bytes=moved.amount),)
 
 
-def end_factor(inputs: ModuleInput) -> float:
-    """Return the backward seconds of what is outside layers, over those of its forward pass."""
-    if inputs.trained:
-        return 2.0
-    return 1.0 if inputs.passes_gradient else 0.0
-
-
-def start_terms(system: System) -> tuple[Term, ...]:
+def _start_terms(system: System) -> tuple[Term, ...]:
     """Return what a stage does at the start of a micro-batch."""
     each = system.micro_batch_start
     if not each:
@@ -203,11 +237,10 @@ def _further(
 ) -> tuple[Term, ...]:
     net = module.net
     visible = visible_tokens(net, tokens * sizes.context / sizes.micro_batch)
-    terms = layer_terms(LayerInput(net, net.moe, sizes, tokens, visible, system))
-    done = (*terms.forward, host_term(terms.forward, terms, system))
+    layer = layer_work(LayerInput(net, net.moe, sizes, tokens, visible, system))
     return tuple(
         replace(term, name=f"layer of further tokens: {term.name}").times(module.next_token_layers)
-        for term in done
+        for term in layer.forward.terms
     )
 
 
@@ -254,8 +287,7 @@ def boundary_message(
     """Return the send of one micro-batch's activations to the next stage."""
     tokens = inputs.sequences * inputs.seq / sizes.context
     volume = system.number_bytes * module.net.hidden * tokens / sizes.tensor
-    distance = sizes.tensor * sizes.context * sizes.data
-    message, several = sent(system.connected, volume, distance), np.greater(sizes.pipeline, 1)
+    message, several = sent(system.connected, volume, sizes.ranks_per_stage), sizes.pipeline > 1
     return replace(message, latency=message.latency * several, bytes=message.bytes * several)
 
 

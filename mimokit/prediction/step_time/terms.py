@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Self
 
 from mimokit.config.sizes import Numbers
 from mimokit.prediction.step_time.breakdown import TimeBreakdown
@@ -73,6 +74,20 @@ class Term:
             self.ranks,
             tuple(TimePiece(p.amount * factor, p.each, p.unit, p.basis) for p in self.pieces),
         )
+
+
+@dataclass(frozen=True)
+class TimedTerms:
+    """Terms that follow each other, and their seconds by part."""
+
+    terms: Iterable[Term]
+    time: TimeBreakdown
+
+    @classmethod
+    def of(cls, terms: Iterable[Term]) -> Self:
+        """Return the work of terms."""
+        terms = tuple(terms)
+        return cls(terms, breakdown(terms))
 
 
 def added(part: str, name: str, pieces: Iterable[TimePiece], **counted: Numbers) -> Term:
