@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from benchmarks.prediction.tables import Row, names, number, table, whole
-from mimokit.architecture import LanguageModel, Transformer
 from mimokit.config.errors import ConfigError
 from mimokit.config.sizes import ParallelSizes
 from mimokit.prediction.hardware import load_hardware
@@ -26,6 +25,7 @@ from mimokit.prediction.prediction import predict_task
 from mimokit.prediction.step_time import Software, load_software
 from mimokit.prediction.task import PredictionTask, system_of
 from mimokit.prediction.workload import Workload
+from tests import networks
 
 COLUMNS = names(
     "model layers hidden heads ffn nodes gpus micro_batch micro_batches global_batch dp pp tp zero "
@@ -133,9 +133,10 @@ def read_tried(path: Path) -> tuple[list[Tried], dict[str, int]]:
 def _task(row: Row) -> PredictionTask:
     hidden, heads = whole(row, "hidden"), whole(row, "heads")
     head = hidden // heads
-    net = Transformer(whole(row, "layers"), hidden, heads, heads, head, whole(row, "ffn"))
-    model = LanguageModel(row["model"], net, VOCABULARY, tied=net.ffn < UNTIED)
-    sizes = ParallelSizes(
+    sizes = whole(row, "layers"), hidden, heads, heads, head, whole(row, "ffn")
+    tied = sizes[-1] < UNTIED
+    model = networks.language(*sizes, name=row["model"], vocab=VOCABULARY, tied=tied)
+    parallel = ParallelSizes(
         tensor=whole(row, "tp"),
         pipeline=whole(row, "pp"),
         data=whole(row, "dp"),
@@ -144,7 +145,7 @@ def _task(row: Row) -> PredictionTask:
     )
     workload = Workload(SEQUENCE, whole(row, "global_batch"))
     system = system_of(load_hardware(GPU), load_software(STACK), workload, model)
-    return PredictionTask(model, Layout("homogeneous", {model.name: sizes}), workload, system)
+    return PredictionTask(model, Layout("homogeneous", {model.name: parallel}), workload, system)
 
 
 def foreseen(task: PredictionTask, software: Software) -> tuple[Foreseen, float]:

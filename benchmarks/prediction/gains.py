@@ -25,11 +25,9 @@ from mimokit.architecture import (
     LanguageModel,
     MultimodalModel,
     Projector,
-    Transformer,
-    VisionEncoder,
     load_model,
 )
-from mimokit.architecture.tokens import ImageGeometry
+from mimokit.architecture.from_config import encoder_of_config
 from mimokit.config.errors import ConfigError
 from mimokit.config.runtime import DeploymentMode
 from mimokit.config.sizes import RECOMPUTE_FULL, RECOMPUTE_NAMES, ParallelSizes
@@ -38,6 +36,7 @@ from mimokit.prediction.deployment_modes import LayoutCost
 from mimokit.prediction.hardware import Hardware, load_hardware
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.step_time import System, load_software
+from tests import networks
 
 FILE = "heterogeneous-parallelism-2605.27678.csv"
 COLUMNS = names(
@@ -75,7 +74,7 @@ WIDTHS_OF_LAYERS = 80
 PLAUSIBLE_WIDTHS = (50, 120)
 """Width over layers of other networks with an encoder's parameters: those of ViT-g and of ViT-22B
 are 35 and 128."""
-MISTRAL_LARGE = LanguageModel("120B", Transformer(88, 12288, 96, 8, 128, 28672), 32768)
+MISTRAL_LARGE = networks.language(88, 12288, 96, 8, 128, 28672, name="120B", vocab=32768)
 
 
 @dataclass(frozen=True)
@@ -277,8 +276,7 @@ def _language(size: str) -> LanguageModel:
         assert isinstance(known, LanguageModel)
         return known
     layers, width, heads, ffn = derived(size)
-    net = Transformer(layers, width, heads, heads, 128, 2 * ffn // 3, gated=True)
-    return LanguageModel(size, net, 32000)
+    return networks.language(layers, width, heads, heads, 128, 2 * ffn // 3, name=size, vocab=32000)
 
 
 def plausible_models(
@@ -301,11 +299,11 @@ def plausible_models(
 
 def _described(row: Row) -> LanguageModel:
     hidden, heads = whole(row, "hidden"), whole(row, "heads")
-    net = Transformer(
+    return networks.language(
         whole(row, "layers"), hidden, heads, whole(row, "kv_heads", heads),
         whole(row, "head_dim", hidden // heads), whole(row, "ffn", 4 * hidden),
+        name=row["model"], vocab=whole(row, "vocab", 32000),
     )  # fmt: skip
-    return LanguageModel(row["model"], net, whole(row, "vocab", 32000))
 
 
 def stand_in(
@@ -323,19 +321,10 @@ def stand_in(
         own: the language model; None: one of the given size.
     """
     layers, width, heads, ffn = shape or ENCODERS.get(encoder) or derived(encoder)
-    net = Transformer(
-        layers,
-        width,
-        heads,
-        heads,
-        width // heads,
-        ffn,
-        gated=False,
-        norm="LayerNorm",
-        causal=False,
-    )
-    images = ImageGeometry(32, 32, patch_size=14, num_channels=3, merge_size=1)
-    vision = VisionEncoder("images", net, images, table=PATCHES)
+    images = {"image_size": 32 * 14, "patch_size": 14, "num_channels": 3}
+    sizes = layers, width, heads, heads, width // heads, ffn
+    tower = networks.network(*sizes, **networks.GPT, **images, seq_length=PATCHES)
+    vision = encoder_of_config("images", tower)
     known = own or _language(language)
     hidden = known.net.hidden
     branch = EncoderBranch("images", vision, Projector((width, hidden, hidden)))

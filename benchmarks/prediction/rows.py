@@ -19,11 +19,9 @@ from benchmarks.prediction.tables import (
 )
 from mimokit.architecture import (
     LanguageModel,
-    MixtureOfExperts,
-    Transformer,
     load_model,
 )
-from mimokit.architecture.attention import LatentAttention
+from mimokit.architecture.from_config import language_of_config
 from mimokit.architecture.transformer import layer_parameters
 from mimokit.config.recipe import RecipeConfig
 from mimokit.config.sizes import (
@@ -33,6 +31,7 @@ from mimokit.config.sizes import (
     ParallelSizes,
 )
 from mimokit.prediction.hardware import hardware_names, load_hardware
+from tests import networks
 
 PRECISIONS = {
     "BF16": "bf16",
@@ -284,36 +283,36 @@ def _model(row: Row) -> LanguageModel:
     if not kind.startswith(("dense", "moe")):
         raise SkippedRowError(f"architecture {kind} is not described")
     gpt = kind == "dense-gpt"
-    moe = None
-    if kind.startswith("moe"):
-        moe = MixtureOfExperts(
-            experts=whole(row, "experts"),
-            top_k=whole(row, "topk"),
-            ffn=whole(row, "moe_ffn"),
-            shared_ffn=whole(row, "shared_ffn", 0),
-            dense_layers=whole(row, "dense_layers", 0),
-        )
+    experts = _experts(row, 0) if kind.startswith("moe") else {}
     known = LEFT_OUT.get(hidden, {})
     biases = whole(row, "biases", known.get("biases", 0)) > 0
     window = whole(row, "window", known.get("window", 0))
-    net = Transformer(
+    return networks.language(
+        name=row["model"],
         layers=layers,
         hidden=hidden,
         heads=heads,
         kv_heads=whole(row, "kv_heads", heads),
         head_dim=whole(row, "head_dim", hidden // heads),
         ffn=whole(row, "ffn", 4 * hidden),
-        gated=not gpt,
-        norm="LayerNorm" if gpt else "RMSNorm",
-        moe=moe,
-        qkv_bias=biases,
-        output_bias=biases,
-        ffn_bias=biases,
-        window=window,
+        **(networks.GPT if gpt else networks.LLAMA) | {"ffn_bias": biases},
+        **experts,
+        window=window or None,
         unwindowed=whole(row, "full_attention_layers", layers // 2 if window else 0),
+        vocab=whole(row, "vocab"),
+        tied=gpt,
+        positions=whole(row, "seq") if gpt else 0,
     )
-    positions = whole(row, "seq") if gpt else 0
-    return LanguageModel(row["model"], net, whole(row, "vocab"), tied=gpt, positions=positions)
+
+
+def _experts(row: Row, dense_layers: int) -> dict[str, int]:
+    return {
+        "experts": whole(row, "experts"),
+        "top_k": whole(row, "topk"),
+        "expert_ffn": whole(row, "moe_ffn"),
+        "shared_ffn": whole(row, "shared_ffn", 0) or None,
+        "leading_dense": whole(row, "dense_layers", dense_layers),
+    }
 
 
 def _latent(row: Row, hidden: int, layers: int) -> LanguageModel:
@@ -327,41 +326,29 @@ def _latent(row: Row, hidden: int, layers: int) -> LanguageModel:
     published = load_model(known or "deepseek-v3")
     assert isinstance(published, LanguageModel)
     assert published.net.moe is not None
-    attention = published.net.attention
-    if (row.get("kv_rank") or "").strip():
-        attention = LatentAttention(*(whole(row, name) for name in LATENT))
-    moe = replace(
-        published.net.moe,
-        experts=whole(row, "experts"),
-        top_k=whole(row, "topk"),
-        ffn=whole(row, "moe_ffn"),
-        shared_ffn=whole(row, "shared_ffn", 0),
-        dense_layers=whole(row, "dense_layers", published.net.moe.dense_layers),
-    )
-    heads = whole(row, "heads")
-    net = replace(
-        published.net, layers=layers, heads=heads, kv_heads=heads, hidden=hidden, moe=moe,
-        attention=attention, ffn=whole(row, "ffn", published.net.ffn),
-    )  # fmt: skip
+    given = LATENT if (row.get("kv_rank") or "").strip() else ()
     without = "w/o MTP" in row["note"] or "DeepSeek" not in row["model"]
-    further = whole(row, "further_layers", 0 if without else published.next_token_layers)
-    return LanguageModel(row["model"], net, whole(row, "vocab"), next_token_layers=further)
+    changed = {
+        "layers": layers, "heads": whole(row, "heads"), "hidden": hidden,
+        "ffn": whole(row, "ffn", published.net.ffn), "vocab": whole(row, "vocab"),
+        **{name: whole(row, name) for name in given},
+        **_experts(row, published.net.moe.dense_layers),
+        "next_token_layers": whole(
+            row, "further_layers", 0 if without else published.next_token_layers
+        ),
+    }  # fmt: skip
+    network = networks.changed(published.network, **changed)
+    return language_of_config(row["model"], network)
 
 
 def _a100(row: Row) -> Measured:
     hidden, heads, layers = whole(row, "hidden"), whole(row, "heads"), whole(row, "layers")
     scope, seq = row["scope"], whole(row, "seq")
-    net = Transformer(
-        layers,
-        hidden,
-        heads,
-        heads,
-        hidden // heads,
-        whole(row, "ffn"),
-        gated=False,
-        norm="LayerNorm",
-    )
     name = f"GPT {layers} x {hidden}"
+    model = networks.language(
+        layers, hidden, heads, heads, hidden // heads, whole(row, "ffn"), **networks.GPT,
+        name=name, vocab=GPT_VOCABULARY, tied=True, positions=seq,
+    )  # fmt: skip
     sizes = ParallelSizes(
         tensor=whole(row, "tp"),
         pipeline=whole(row, "pp"),
@@ -377,7 +364,7 @@ def _a100(row: Row) -> Measured:
     return Measured(
         table=f"a100-measured-steps ({scope}-node)",
         workload=f"{name} gpus{gpus} gbs{batch}",
-        model=LanguageModel(name, net, GPT_VOCABULARY, tied=True, positions=seq),
+        model=model,
         hardware="a100-4nic" if scope == "multi" else "a100",
         software="megatron-2021",
         precision=PRECISIONS.get(row["precision"], "fp16"),

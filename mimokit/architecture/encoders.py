@@ -8,7 +8,6 @@ from mimokit.architecture.tensor_rows import End, Tensors, norm, parameters_of, 
 from mimokit.architecture.tokens import ImageGeometry
 from mimokit.architecture.transformer import Transformer
 from mimokit.config.architecture import ModuleArchitecture
-from mimokit.config.errors import ConfigError, Problem
 
 _KERNEL = 3
 """Width of the convolutions in front of an audio encoder."""
@@ -19,26 +18,12 @@ class Described:
     """A module with layers.
 
     Attributes:
-        network: what a config states of it; None where none does. It decides nothing.
+        network: what a config states of it.
     """
 
     name: str
     net: Transformer
-    network: ModuleArchitecture | None = field(
-        default=None, compare=False, repr=False, kw_only=True
-    )
-
-    @property
-    def stated(self) -> ModuleArchitecture:
-        """The network that a config states.
-
-        Raises:
-            ConfigError: no config does.
-        """
-        if self.network is None:
-            sentence = f"Module '{self.name}': no config states it; make it of a config's network."
-            raise ConfigError([Problem(self.name, "network", None, sentence)])
-        return self.network
+    network: ModuleArchitecture = field(compare=False, repr=False, kw_only=True)
 
 
 class _Stack(Described):
@@ -102,10 +87,10 @@ class VisionEncoder(_Stack):
     """
 
     images: ImageGeometry
-    table: int = 0
-    biased_patches: bool = True
-    norms: int = 1
-    norm_after: bool = True
+    table: int
+    biased_patches: bool
+    norms: int
+    norm_after: bool
 
     @property
     def positions(self) -> int:  # type: ignore[override]
@@ -166,7 +151,7 @@ class AudioEncoder(_Stack):
 
     mel_bins: int
     positions: int
-    table: int | None = None
+    table: int | None
 
     @property
     def work_before_layers(self) -> float:
@@ -186,7 +171,7 @@ class TextEncoder(_Stack):
 
     vocab: int
     positions: int
-    table: int | None = None
+    table: int | None
 
     def _shapes(self) -> dict[str, Shape]:
         return {"word_embedding": (self.vocab, self.net.hidden)}
@@ -197,7 +182,7 @@ class RowEncoder(_Stack):
     """An adapter: positions and layers over the rows of an item that another encoder has made."""
 
     positions: int
-    table: int | None = None
+    table: int | None
     inputs: int = 0
 
     @property

@@ -24,8 +24,7 @@ from mimokit.architecture.tensor_rows import (
     uncut,
 )
 from mimokit.architecture.transformer import Transformer, layer_rows
-from mimokit.config.layer_architecture import RopeScaling
-from mimokit.config.meaning import ROTARY_BASE, VOCABULARY_MULTIPLE, Normalization
+from mimokit.config.meaning import Normalization
 from mimokit.config.sizes import Numbers
 
 PROJECTOR_NAME = "input_projections.0."
@@ -47,12 +46,10 @@ class LanguageModel(Described):
     """
 
     vocab: int
-    tied: bool = False
-    positions: int = 0
-    next_token_layers: int = 0
-    vocab_multiple: int = VOCABULARY_MULTIPLE
-    rope_theta: float = ROTARY_BASE
-    rope_scaling: RopeScaling | None = None
+    tied: bool
+    positions: int
+    next_token_layers: int
+    vocab_multiple: int
 
     @property
     def parameters(self) -> int:
@@ -97,7 +94,7 @@ class LanguageModel(Described):
 
     def section(self, seq_length: int, tensor: int = 1) -> dict[str, Any]:
         """Return the section of a config, padded where ranks do not divide its vocabulary."""
-        section = {**self.stated.section(), "seq_length": seq_length}
+        section = {**self.network.section(), "seq_length": seq_length}
         if self.vocab % tensor:
             section["make_vocab_size_divisible_by"] = self.vocab_multiple
         return section
@@ -239,7 +236,7 @@ class DecoderHead(Described):
 
     vocab: int
     inputs: int
-    positions: int = 0
+    positions: int
     next_token_layers = 0
 
     @property

@@ -1,10 +1,9 @@
 """A stack of transformer layers: its tensors, from which its parameters follow."""
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from typing import cast
+from functools import lru_cache
 
-from mimokit.architecture.attention import GROUPED, Attention
+from mimokit.architecture.attention import Attention
 from mimokit.architecture.feed_forward import DENSE, MixtureOfExperts
 from mimokit.architecture.tensor_rows import (
     CORE,
@@ -15,11 +14,7 @@ from mimokit.architecture.tensor_rows import (
     norm,
     parameters_of,
 )
-from mimokit.config.layer_architecture import windowed_layers
-from mimokit.config.meaning import EPSILON, INIT_STD, Activation, Normalization, usual_activation
-
-USUAL = cast(Activation, "")
-"""The activation that a layer has if none is stated."""
+from mimokit.config.meaning import Normalization
 
 
 @dataclass(frozen=True)
@@ -32,8 +27,7 @@ class Transformer:
         key_bias: the key has a bias, too, if query and value have one.
         qk_norm: an RMSNorm over each head of query and key.
         window: tokens that most layers attend to at once; 0 for all.
-        unwindowed: layers without a window if there is one: how many, or their numbers
-            from 1.
+        full_layers: layers that attend to all.
         dropout: share of the outputs of attention and feed-forward layer that are dropped.
         score_dropout: share of the attention probabilities that are dropped.
     """
@@ -44,40 +38,20 @@ class Transformer:
     kv_heads: int
     head_dim: int
     ffn: int
-    gated: bool = True
-    norm: Normalization = "RMSNorm"
-    qkv_bias: bool = False
-    key_bias: bool = True
-    output_bias: bool = False
-    ffn_bias: bool = False
-    qk_norm: bool = False
-    causal: bool = True
-    window: int = 0
-    unwindowed: int | tuple[int, ...] = 0
-    activation: Activation = USUAL
-    epsilon: float = EPSILON
-    matrix_std: float = INIT_STD
-    dropout: float = 0.0
-    score_dropout: float = 0.0
-    moe: MixtureOfExperts | None = None
-    attention: Attention = GROUPED
-
-    def __post_init__(self) -> None:
-        if not self.activation:
-            object.__setattr__(self, "activation", usual_activation(self.gated))
-
-    @cached_property
-    def reaches(self) -> tuple[int, ...]:
-        """The tokens that each layer attends to at once; 0 for all."""
-        windowed = windowed_layers(self.layers, self.unwindowed)
-        return tuple(self.window * (number in windowed) for number in range(1, self.layers + 1))
-
-    @cached_property
-    def shortened(self) -> tuple[float, int]:
-        """The share of layers that attend to at most so many tokens, where others attend to all."""
-        if not self.window:
-            return 0.0, 0
-        return len(windowed_layers(self.layers, self.unwindowed)) / self.layers, self.window
+    gated: bool
+    norm: Normalization
+    qkv_bias: bool
+    key_bias: bool
+    output_bias: bool
+    ffn_bias: bool
+    qk_norm: bool
+    causal: bool
+    window: int
+    full_layers: int
+    dropout: float
+    score_dropout: float
+    moe: MixtureOfExperts | None
+    attention: Attention
 
     @property
     def qk_dim(self) -> int:

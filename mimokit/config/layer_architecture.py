@@ -1,6 +1,5 @@
 """Fields of a network beyond its sizes: how layers, positions, experts and ends are built."""
 
-from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
@@ -58,18 +57,6 @@ class RopeScaling(ConfigModel):
 
 
 Coefficient = Annotated[float, Field(ge=0, le=1e6)]
-
-
-def windowed_layers(layers: int, without: int | Sequence[int] | None) -> frozenset[int]:
-    """Return the numbers, from 1, of the layers with a window, of which some are without it.
-
-    Args:
-        without: `full_attention_layers`.
-    """
-    if without is None or isinstance(without, int):
-        parts = without or 0
-        without = [-(-layers * part // parts) for part in range(1, parts + 1)]
-    return frozenset(range(1, layers + 1)).difference(without)
 
 
 class ProjectorArchitecture(ConfigModel):

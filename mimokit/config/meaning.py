@@ -130,6 +130,21 @@ class NetworkMeanings:
         return self.heads if self.latent else self.kv_heads
 
     @property
+    def reaches(self) -> tuple[int, ...]:
+        """The tokens that each layer attends to at once; 0 for all."""
+        without = self.unwindowed
+        if isinstance(without, int):  # the last layers of as many equal parts
+            without = tuple(-(-self.layers * part // without) for part in range(1, without + 1))
+        return tuple(self.window * (n not in without) for n in range(1, self.layers + 1))
+
+    @property
+    def full_layers(self) -> int:
+        """The layers whose positions attend to all, or to all before them."""
+        without = self.unwindowed
+        full = without if isinstance(without, int) else len(without)
+        return min(self.layers, full) if self.window else self.layers
+
+    @property
     def attends_to_all(self) -> bool:
         """Whether positions attend to all, or to all before them, in every layer."""
         return not self.window

@@ -36,13 +36,13 @@ def parts_of(source: Model | ExperimentConfig, workload: Workload) -> dict[str, 
     run = {"precision": workload.precision, "pipeline_order": workload.pipeline_order}
     parts = {language.name: _part(language, LANGUAGE, run)}
     for branch in branches_of(source):
-        role = ENCODER_OF[branch.encoder.stated.modality]
+        role = ENCODER_OF[branch.encoder.network.modality]
         parts[branch.name] = _part(branch.encoder, role, run)
     return parts | {each.name: _part(each, WRITER, run) for each in decoders_of(source)}
 
 
 def _part(module: Described, role: Role, run: Mapping[str, Any]) -> Part:
-    return Part(module.stated, {**dict(module.stated), **run}, role)
+    return Part(module.network, {**dict(module.network), **run}, role)
 
 
 def allowed(part: Part, mode: str, sizes: ParallelSizes) -> NDArray[np.bool_]:

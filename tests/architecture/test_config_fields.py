@@ -15,14 +15,14 @@ from mimokit.architecture import (
     VisionEncoder,
 )
 from mimokit.architecture.from_config import language_of_config, net_of_config
-from mimokit.config import ConfigError, ModuleArchitecture
+from mimokit.config import ModuleArchitecture
 from mimokit.config.layer_architecture import LayerArchitecture, RopeScaling
 from mimokit.config.meaning import MEANINGS, NetworkMeanings
 from tests.rows import rows
 
 # Fields of descriptions that have another name in a config, or follow from several.
 ASIDE = {
-    Transformer: {"causal", "moe", "attention"},
+    Transformer: {"causal", "moe", "attention", "full_layers"},
     MixtureOfExperts: {"ffn", "dense_layers"},
     LatentAttention: set(),
     LanguageModel: {"name", "net", "network", "positions"},
@@ -89,7 +89,10 @@ def _read_back(network: ModuleArchitecture) -> LanguageModel:
 @given(networks())
 def test_a_section_means_what_its_network_means(fields: dict[str, Any]) -> None:
     network = ModuleArchitecture(**fields)
-    assert _read_back(network) == language_of_config("x", network)
+    back = _read_back(network)
+    assert back == language_of_config("x", network)
+    for each in MEANINGS:
+        assert getattr(back.network, each.name) == getattr(network, each.name), each.name
 
 
 SMALL = {
@@ -104,7 +107,7 @@ def test_positions_are_read_back() -> None:
         mrope_interleaved=True,
     )  # fmt: skip
     assert network.section()["rope_scaling"]["factor"] == 32
-    assert _read_back(network).rope_scaling == scaling
+    assert _read_back(network).network.rope_scaling == scaling
     assert _read_back(network) == language_of_config("x", network)
 
 
@@ -113,11 +116,6 @@ def test_a_section_leaves_out_what_is_meant() -> None:
     network = ModuleArchitecture(**SMALL, **usual, frozen=True)
     assert (network.head_dim, network.ffn, network.norm) == (6, 96, "LayerNorm")
     assert network.section() == {**SMALL, "frozen": True}
-
-
-def test_a_module_that_no_config_states_has_no_section() -> None:
-    with pytest.raises(ConfigError, match="Module 'x': no config states it"):
-        LanguageModel("x", Transformer(2, 24, 4, 4, 6, 96), 9).section(8)
 
 
 def test_a_wrong_meaning_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ def _knowing(pattern: str, folder: Path = ROOM) -> list[str]:
     "pattern, most",
     (POOLING, 8),
     (r"\bmla\b|MLA|[Ll]atent|kv_lora", 12),
-    (r"window_(size|options|attn|attention|mask)|windowed|full_attention_layers|[Ss]liding", 15),
+    (r"window_(size|options|attn|attention|mask)|windowed|full_attention_layers|[Ss]liding", 14),
 )
 def test_few_files_know_a_feature(pattern: str, most: int) -> None:
     files = _knowing(pattern)

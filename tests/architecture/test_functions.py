@@ -10,7 +10,7 @@ from mimokit.architecture.huggingface.functions import computed_fields
 from mimokit.architecture.huggingface.language import language_fields
 from mimokit.config import RopeScaling
 from mimokit.config.errors import ConfigError
-from mimokit.config.layer_architecture import windowed_layers
+from tests.networks import network
 from tests.rows import rows
 
 LLAMA = {"model_type": "llama", "rms_norm_eps": 1e-5, "max_position_embeddings": 131072}
@@ -92,8 +92,7 @@ def test_windows_are_those_of_its_layers(
 ) -> None:
     model = from_hf({**SIZES, **config})
     assert isinstance(model, LanguageModel)
-    net = model.net
-    assert {n: reach for n, reach in enumerate(net.reaches, 1) if reach} == dict.fromkeys(
+    assert {n: reach for n, reach in enumerate(model.network.reaches, 1) if reach} == dict.fromkeys(
         windowed, window
     )
 
@@ -114,10 +113,16 @@ def test_windows_of_a_family_that_has_none_are_rejected() -> None:
 
 def test_a_number_of_layers_without_a_window_is_spread() -> None:
     """Qwen2.5-VL's 4 of 32 and Gemma 2's every other layer; the last of a part has none."""
-    assert set(range(1, 33)) - windowed_layers(32, 4) == {8, 16, 24, 32}
-    assert windowed_layers(4, 2) == {1, 3}
-    assert windowed_layers(4, [1]) == {2, 3, 4}
-    assert windowed_layers(2, None) == {1, 2}
+    for layers, without, windowed in (
+        (32, 4, {*range(1, 33)} - {8, 16, 24, 32}),
+        (4, 2, {1, 3}),
+        (4, [1], {2, 3, 4}),
+        (2, None, {1, 2}),
+    ):
+        windows = {"window": 64, "full_attention_layers": without}
+        known = network(layers, 8, 2, 2, 4, 16, **windows)
+        assert {n for n, reach in enumerate(known.reaches, 1) if reach} == windowed
+        assert known.full_layers == layers - len(windowed)
 
 
 def test_a_field_of_the_wrong_type_is_rejected() -> None:

@@ -8,53 +8,42 @@ from unittest import mock
 
 import pytest
 
-from mimokit.architecture import (
-    LanguageModel,
-    LatentAttention,
-    MixtureOfExperts,
-    Transformer,
-)
+from mimokit.architecture import LanguageModel, LatentAttention
 from mimokit.architecture.rank_parameters import rank_parameters
 from mimokit.config.sizes import ParallelSizes
 from tests.architecture.model_parallel import model_parallel
+from tests.networks import GPT, language
 
-NET = Transformer(4, 64, 8, 8, 8, 96, gated=False, norm="LayerNorm")
-BIASED = replace(NET, qkv_bias=True, output_bias=True, ffn_bias=True)
-LLAMA = Transformer(4, 64, 8, 2, 8, 96)
-EXPERTS = MixtureOfExperts(experts=4, top_k=2, ffn=48)
-LATENT = LatentAttention(q_rank=24, kv_rank=16, nope_dim=8, rope_dim=4, v_dim=8)
+SIZES = 4, 64, 8
+BIASED = {**GPT, "ffn_bias": True}
+EXPERTS = {"experts": 4, "top_k": 2, "expert_ffn": 48}
+LATENT = {"latent": True, "kv_rank": 16, "nope_dim": 8, "rope_dim": 4, "v_dim": 8}
 
 
-def gpt(net: Transformer, **options: Any) -> LanguageModel:
-    return LanguageModel("gpt", net, vocab=100, **{"vocab_multiple": 16, **options})
+def gpt(**meant: Any) -> LanguageModel:
+    fields = {"kv_heads": 2, "head_dim": 8, "ffn": 96, "vocab": 100, "vocab_multiple": 16}
+    return language(*SIZES, **{**fields, **meant})
 
 
 MODELS = {
-    "GPT-2": gpt(BIASED, tied=True, positions=32),
-    "no biases": gpt(NET),
-    "Llama": gpt(LLAMA),
-    "tied": gpt(LLAMA, tied=True),
-    "Qwen2": gpt(replace(LLAMA, qkv_bias=True)),
-    "Qwen3": gpt(replace(LLAMA, qk_norm=True)),
-    "wide heads": gpt(replace(LLAMA, head_dim=16)),
-    "padded": gpt(LLAMA, vocab_multiple=128),
-    "Mixtral": gpt(replace(LLAMA, moe=EXPERTS)),
-    "experts with GELU": gpt(replace(NET, moe=EXPERTS)),
-    "first layers dense": gpt(replace(LLAMA, moe=replace(EXPERTS, dense_layers=1))),
-    "Qwen2-MoE": gpt(replace(LLAMA, moe=replace(EXPERTS, shared_ffn=32, shared_gate=True))),
+    "GPT-2": gpt(kv_heads=8, **BIASED, tied=True, positions=32),
+    "no biases": gpt(kv_heads=8, **GPT),
+    "Llama": gpt(),
+    "tied": gpt(tied=True),
+    "Qwen2": gpt(qkv_bias=True),
+    "Qwen3": gpt(qk_norm=True),
+    "wide heads": gpt(head_dim=16),
+    "padded": gpt(vocab_multiple=128),
+    "Mixtral": gpt(**EXPERTS),
+    "experts with GELU": gpt(kv_heads=8, **GPT, **EXPERTS),
+    "first layers dense": gpt(**EXPERTS, leading_dense=1),
+    "Qwen2-MoE": gpt(**EXPERTS, shared_ffn=32, shared_gate=True),
     "DeepSeek": gpt(
-        replace(
-            LLAMA,
-            kv_heads=8,
-            head_dim=12,
-            attention=LATENT,
-            moe=replace(EXPERTS, shared_ffn=32, dense_layers=1, router_bias=True),
-        )
+        **LATENT, q_rank=24, head_dim=12, **EXPERTS, shared_ffn=32, leading_dense=1,
+        router_bias=True,
     ),
-    "DeepSeek-V2-Lite": gpt(
-        replace(LLAMA, kv_heads=8, head_dim=12, attention=replace(LATENT, q_rank=0))
-    ),
-}
+    "DeepSeek-V2-Lite": gpt(**LATENT, head_dim=12),
+}  # fmt: skip
 LAYOUTS = {
     "one rank": ParallelSizes(),
     "TP2 PP2 EP2 DP2": ParallelSizes(2, 2, expert=2, data=2),
@@ -89,7 +78,7 @@ def test_a_description_that_is_off_by_one_vector_is_caught(cluster) -> None:
     ((_, counts),) = cluster.run(
         _held, {"x": MODELS["Qwen3"]}, {"x": ParallelSizes()}, world_size=1
     )
-    wrong = gpt(replace(LLAMA, qk_norm=False))
+    wrong = gpt(qk_norm=False)
     assert counts["x"] != float(rank_parameters(wrong, ParallelSizes(), 0).total)
 
 

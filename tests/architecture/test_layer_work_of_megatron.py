@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 
-from mimokit.architecture import LanguageModel, MixtureOfExperts, Transformer, load_model
+from mimokit.architecture import LanguageModel, Transformer
 from mimokit.architecture.flops import forward_flops
 from mimokit.architecture.layer_work.collectives import End, Way, end_collectives, layer_collectives
 from mimokit.architecture.layer_work.products import layer_products, score_work
@@ -16,25 +16,29 @@ from mimokit.prediction.hardware import load_hardware
 from mimokit.prediction.step_time import System, load_software
 from tests.architecture.model_parallel import model_parallel
 from tests.architecture.test_gpt_of_megatron import build_gpt
-from tests.prediction.shipped import product_seconds
+from tests.networks import GPT, language
+from tests.prediction.shipped import language_model, product_seconds
 
 SEQ, SAMPLES, LAYERS = 16, 2, 2
 TOKENS = SEQ * SAMPLES
-GPT2 = Transformer(
-    LAYERS, 64, 8, 8, 8, 96, gated=False, norm="LayerNorm", qkv_bias=True, output_bias=True,
-    ffn_bias=True,
-)  # fmt: skip
-QWEN = Transformer(LAYERS, 64, 8, 2, 8, 96, qkv_bias=True)
-NETS = {
+
+
+def model(kv_heads: int = 2, **meant: Any) -> LanguageModel:
+    fields = {"qkv_bias": True, "vocab": 128, "vocab_multiple": 16, "head_dim": 8, **meant}
+    return language(LAYERS, 64, 8, kv_heads=kv_heads, ffn=96, **fields)
+
+
+EXPERTS = {"experts": 4, "top_k": 2, "expert_ffn": 48}
+GPT2, QWEN = model(8, **GPT | {"ffn_bias": True}), model()
+MODELS = {
     "GPT-2": GPT2,
     "grouped queries, gated": QWEN,
-    "one group for two ranks": replace(QWEN, kv_heads=1),
-    "wide heads": replace(QWEN, head_dim=16),
+    "one group for two ranks": model(1),
+    "wide heads": model(head_dim=16),
 }
-EXPERTS = MixtureOfExperts(experts=4, top_k=2, ffn=48)
 MIXTURES = {
-    "Mixtral": replace(QWEN, qkv_bias=False, moe=EXPERTS),
-    "Qwen2-MoE": replace(QWEN, moe=replace(EXPERTS, shared_ffn=32, shared_gate=True)),
+    "Mixtral": model(qkv_bias=False, **EXPERTS),
+    "Qwen2-MoE": model(**EXPERTS, shared_ffn=32, shared_gate=True),
 }
 
 NAMES = {
@@ -43,10 +47,6 @@ NAMES = {
     "c10d::_reduce_scatter_base_": "reduce-scatter",
 }
 Calls = Counter[tuple[str, int]]
-
-
-def model(net: Transformer) -> LanguageModel:
-    return LanguageModel("gpt", net, vocab=128, vocab_multiple=16)
 
 
 def sizes(tensor: int, sequence: bool = False) -> ParallelSizes:
@@ -75,30 +75,31 @@ def collectives(net: Transformer, tensor: int, sequence: bool, way: Way) -> Call
 
 @pytest.mark.parametrize("tensor", [1, 2])
 def test_operations_and_collectives_are_those_of_the_table(cluster, tensor: int) -> None:
-    nets = {**NETS, **(MIXTURES if tensor == 1 else {})}
-    for counted in cluster.run(_counted, nets, world_size=tensor):
-        for name, net in nets.items():
-            forward, both, ahead, back = counted[name]
+    models = {**MODELS, **(MIXTURES if tensor == 1 else {})}
+    for counted in cluster.run(_counted, models, world_size=tensor):
+        for name, built in models.items():
+            (forward, both, ahead, back), net = counted[name], built.net
             assert forward == operations(net, tensor), name
             assert both == 3 * forward, name
             assert ahead == collectives(net, tensor, False, "forward"), name
             assert back == collectives(net, tensor, False, "backward"), name
         # The table catches a network that is described wrongly.
         forward, _, ahead, back = counted["grouped queries, gated"]
-        for wrong in (replace(QWEN, kv_heads=8), replace(QWEN, gated=False)):
-            assert forward != operations(wrong, tensor)
-        few = replace(QWEN, kv_heads=1)
+        for wrong in (model(8), model(gated=False)):
+            assert forward != operations(wrong.net, tensor)
+        few = model(1).net
         assert (ahead == collectives(few, tensor, False, "forward")) == (tensor == 1)
         assert (back == collectives(few, tensor, False, "backward")) == (tensor == 1)
 
 
 def test_every_reader_counts_the_weights_of_a_layer_of_qwen() -> None:
-    net = load_model("qwen2.5-0.5b").net
+    qwen = replace(language_model("qwen2.5-0.5b"), vocab=1)
+    net = qwen.net
     weights = 896 * (896 + 2 * 128) + 896 * 896 + 3 * 896 * 4864
     assert weights == pytest.approx(14.9e6, rel=1e-3)
-    model_flops = forward_flops(LanguageModel("qwen", net, vocab=1), 7, 3)
+    model_flops = forward_flops(qwen, 7, 3)
     assert model_flops.layers == 2 * 21 * weights * net.layers
-    ahead = forward_flops(LanguageModel("qwen", net, vocab=1, next_token_layers=1), 7, 3)
+    ahead = forward_flops(replace(qwen, next_token_layers=1), 7, 3)
     another = 2 * 21 * (weights + 896 + 2 * 896**2) + model_flops.core / net.layers
     assert ahead.last - model_flops.last == another
     h100 = replace(load_hardware("h100"), memory_bandwidth=1e30)
@@ -108,16 +109,16 @@ def test_every_reader_counts_the_weights_of_a_layer_of_qwen() -> None:
 
 
 def test_sequence_parallelism_gathers_and_scatters(cluster) -> None:
-    nets = {"GPT-2": GPT2, "grouped queries, gated": QWEN}
-    for counted in cluster.run(_counted, nets, True, world_size=2):
-        for name, net in nets.items():
+    models = {"GPT-2": GPT2, "grouped queries, gated": QWEN}
+    for counted in cluster.run(_counted, models, True, world_size=2):
+        for name, built in models.items():
             assert counted[name][2:] == tuple(
-                collectives(net, 2, True, way) for way in ("forward", "backward")
+                collectives(built.net, 2, True, way) for way in ("forward", "backward")
             )
 
 
 def _counted(
-    nets: dict[str, Transformer], sequence: bool = False
+    models: dict[str, LanguageModel], sequence: bool = False
 ) -> dict[str, tuple[int, int, Calls, Calls]]:
     """Run models on the ranks of one tensor-parallel group.
 
@@ -158,8 +159,8 @@ def _counted(
     # Without Transformer Engine, Megatron's router asks for a function of it all the same.
     router = mock.patch.object(moe_utils, "te_general_gemm", None, create=True)
     with router, model_parallel(size, expert_tensor_parallel_size=1) as state:
-        for name, net in nets.items():
-            built = build_gpt(model(net), sizes(size), 0, sequence_parallel=sequence)
+        for name, described in models.items():
+            built = build_gpt(described, sizes(size), 0, sequence_parallel=sequence)
             ids = torch.arange(TOKENS).view(SAMPLES, SEQ) % 128
             mask = torch.ones(1, 1, SEQ, SEQ).triu(1).bool()
             with FlopCounterMode(display=False) as flops:

@@ -114,7 +114,7 @@ def test_qwen2_vl_as_older_files_have_it() -> None:
     model = from_hf(config)
     assert _parameters(model) == 2_208_985_600
     assert isinstance(model, MultimodalModel)
-    assert model.language.stated.mrope_section == [16, 24, 24]
+    assert model.language.network.mrope_section == [16, 24, 24]
     del vision["patch_size"]
     with pytest.raises(ConfigError) as caught:
         from_hf(config)

@@ -12,7 +12,6 @@ import pytest
 
 import mimokit
 from mimokit.architecture import load_model
-from mimokit.architecture.feed_forward import MixtureOfExperts
 from mimokit.architecture.from_config import (
     cuts_of_config,
     model_of_config,
@@ -23,7 +22,6 @@ from mimokit.architecture.modules import OUTPUT_LAYER, LanguageModel
 from mimokit.architecture.rank_parameters import rank_parameters
 from mimokit.architecture.tensor_cut import ShardPlace, TensorCut
 from mimokit.architecture.tensors import module_tensors
-from mimokit.architecture.transformer import Transformer
 from mimokit.config import ExperimentConfig, ModuleArchitecture
 from mimokit.config.sizes import ParallelSizes
 from mimokit.planning import plan_layout
@@ -32,6 +30,7 @@ from mimokit.prediction.workload import branches_of
 from tests.layouts import digits_config
 from tests.layouts_apart import decoded_config
 from tests.layouts_multimodal import LANGUAGE, multimodal_config
+from tests.networks import language
 from tests.rows import rows
 
 if TYPE_CHECKING:
@@ -282,27 +281,23 @@ def test_a_parameter_that_differs_from_its_row_is_refused(row: TensorCut | None,
     assert shard_of(parameter) == TensorCut((8, 6), 0).at(place)
 
 
-BIG = LanguageModel(
-    "big",
-    Transformer(6, 64, 8, 4, 8, 96, norm="LayerNorm", qkv_bias=True, qk_norm=True, ffn_bias=True),
-    vocab=1000,
-    positions=32,
-    vocab_multiple=16,
-)
+def big(layers: int = 6, **meant: Any) -> LanguageModel:
+    known = {"norm": "LayerNorm", "qkv_bias": True, "qk_norm": True, "ffn_bias": True}
+    ends = {"vocab": 1000, "vocab_multiple": 16}
+    return language(layers, 64, 8, 4, 8, 96, **known | ends | meant)
 
 
-MIXTURE = MixtureOfExperts(4, 2, 48, shared_ffn=32, dense_layers=2, shared_gate=True)
-MIXED = replace(BIG, net=replace(BIG.net, ffn_bias=False, moe=MIXTURE))
-FURTHER = replace(BIG, net=replace(BIG.net, layers=12), positions=0, next_token_layers=2)
-UNEVEN = replace(BIG.net, layers=8)  # with ends and further tokens 12
+EXPERTS = {"experts": 4, "top_k": 2, "expert_ffn": 48, "leading_dense": 2, "ffn_bias": False}
+SHARED = {"shared_ffn": 32, "shared_gate": True}
+FURTHER = {"next_token_layers": 2}
 MODELS = {
-    "apart": BIG,
-    "tied": replace(BIG, tied=True),
-    "experts": MIXED,
-    "further tokens": FURTHER,
-    "further tokens, tied": replace(FURTHER, tied=True),
-    "further tokens, ends as layers": replace(FURTHER, net=UNEVEN),
-    "further tokens of experts": replace(FURTHER, net=replace(MIXED.net, layers=12)),
+    "apart": big(positions=32),
+    "tied": big(positions=32, tied=True),
+    "experts": big(positions=32, **EXPERTS, **SHARED),
+    "further tokens": big(12, **FURTHER),
+    "further tokens, tied": big(12, **FURTHER, tied=True),
+    "further tokens, ends as layers": big(8, **FURTHER),  # with ends and further tokens 12
+    "further tokens of experts": big(12, **FURTHER, **EXPERTS, **SHARED),
 }
 
 

@@ -139,8 +139,8 @@ def test_every_shipped_model(name: str) -> None:
         own = load_model("llama-3-8b")
         assert isinstance(own, LanguageModel)
         projector = ProjectorArchitecture(hidden_sizes=[8192])
-        network = model.stated.model_copy(update={"projector": projector})
-        model = MultimodalModel(name, own, (branch_of_config("encoder", network, own.stated),))
+        network = model.network.model_copy(update={"projector": projector})
+        model = MultimodalModel(name, own, (branch_of_config("encoder", network, own.network),))
     language = language_of(model).name
     modules = dict.fromkeys((branch.name for branch in branches_of(model)), ParallelSizes())
     layout = Layout("colocated", {**modules, language: ParallelSizes()})

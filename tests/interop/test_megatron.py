@@ -184,8 +184,7 @@ def test_layers_without_a_window_are_read(frequency: str, without: tuple[int, ..
     flags = f" --window-size (127,0) --window-attn-skip-freq {frequency} #"
     found = from_megatron_arguments(LLAMA.replace("#", flags))
     assert found.model is not None
-    assert found.model.net.unwindowed == without
-    assert [n for n, reach in enumerate(found.model.net.reaches, 1) if not reach] == [*without]
+    assert [n for n, reach in enumerate(found.model.network.reaches, 1) if not reach] == [*without]
 
 
 @rows("frequency", "[1]*3", "0", "often", "'([1]*3+[0])*9'", "[1]*9999999999")

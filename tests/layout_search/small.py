@@ -23,14 +23,17 @@ def network(**fields: Any) -> ModuleArchitecture:
     return ModuleArchitecture(**{**usual, "seq_length": 2048, **fields})
 
 
-def language(experts: int = 0, layers: int = 4) -> LanguageModel:
+def language(experts: int = 0, layers: int = 4, **others: Any) -> LanguageModel:
     mixed = {"num_moe_experts": experts, "moe_ffn_hidden_size": 1024} if experts else {}
     return language_of_config(
         "language",
         network(
-            num_layers=layers, hidden_size=2048, num_attention_heads=6, num_query_groups=2,
-            kv_channels=128, ffn_hidden_size=5504, gated_linear_unit=True, vocab_size=32000,
-            **mixed,
+            num_layers=layers,
+            **{
+                "hidden_size": 2048, "num_attention_heads": 6, "num_query_groups": 2,
+                "kv_channels": 128, "ffn_hidden_size": 5504, "gated_linear_unit": True,
+                "vocab_size": 32000, **mixed, **others,
+            },
         ),
     )  # fmt: skip
 

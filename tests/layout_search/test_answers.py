@@ -213,22 +213,23 @@ def test_constraints_are_kept(result: SearchResult) -> None:
     assert "was left out" in kept.why_not(result.best.layout).text
 
 
+LARGE = {"hidden_size": 8192, "ffn_hidden_size": 28672}
+
+
 def test_a_model_that_fits_nowhere_says_how_many_gpus_would_do() -> None:
-    large = language(layers=64)
+    big = language(layers=64, **LARGE)
     with pytest.raises(ConfigError) as refused:
-        found(model=replace(large, net=replace(large.net, hidden=8192, ffn=28672)), gpus=2)
+        found(model=big, gpus=2)
     sentence = str(refused.value)
     assert "no layout fits on 2 x NVIDIA H100" in sentence
     gpus = int(sentence.split(";")[-1].split("GPUs")[0].replace(",", ""))
-    big = replace(large, net=replace(large.net, hidden=8192, ffn=28672))
     assert found(model=big, gpus=gpus).fitting > 0
     with pytest.raises(ConfigError, match="no layout fits"):
         found(model=big, gpus=gpus // 2)
 
 
 def test_a_model_with_an_encoder_that_fits_nowhere_says_so_too() -> None:
-    large = language(layers=512)
-    large = replace(large, net=replace(large.net, hidden=8192, ffn=28672))
+    large = language(layers=512, **LARGE)
     with pytest.raises(ConfigError, match="no layout fits on 1 x NVIDIA H100"):
         found(model=replace(model(), language=large), gpus=1)
 
@@ -288,8 +289,8 @@ def test_constraints_for_a_module_that_is_not_there() -> None:
 
 
 def test_heads_that_nothing_useful_divides() -> None:
-    odd = language()
-    odd = replace(odd, net=replace(odd.net, heads=7, kv_heads=7, ffn=5501, layers=13))
+    heads = {"num_attention_heads": 7, "num_query_groups": 7}
+    odd = language(layers=13, ffn_hidden_size=5501, **heads)
     rules = Constraints(sizes={"*": {"tensor_parallel": (2, 4, 8)}})
     with pytest.raises(ConfigError, match="does not divide the attention heads"):
         found(model=odd, constraints=rules)

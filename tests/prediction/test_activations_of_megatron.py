@@ -15,22 +15,24 @@ import pytest
 
 from mimokit.architecture import Transformer
 from mimokit.architecture.layer_work.saved import layer_activations
-from mimokit.architecture.modules import LanguageModel
 from mimokit.architecture.rank_parameters import RankParameters
 from mimokit.config.sizes import RECOMPUTE_NAMES, ParallelSizes
 from mimokit.prediction.memory import Storage, stage_memory
 from mimokit.prediction.memory.states import update_bytes
+from tests import networks
 from tests.architecture.model_parallel import model_parallel
+from tests.networks import language, stack
 
 SEQ, SAMPLES = 16, 2
 STATISTICS = 2 * 2 * 4
 """Bytes per token of mean and deviation of both norms, which the formulas leave out."""
-GPT = Transformer(1, 64, 8, 8, 8, 256, gated=False, norm="LayerNorm")
+SIZES = 1, 64, 8, 8, 8, 256
+GPT = stack(*SIZES, **networks.GPT)
 NETS = {
     "GPT": GPT,
-    "grouped queries": Transformer(1, 64, 8, 2, 8, 256, gated=False, norm="LayerNorm"),
-    "wide heads": Transformer(1, 64, 8, 4, 16, 96, gated=False, norm="LayerNorm"),
-    "SwiGLU": Transformer(1, 64, 8, 2, 8, 160, norm="LayerNorm"),
+    "grouped queries": stack(1, 64, 8, 2, 8, 256, **networks.GPT),
+    "wide heads": stack(1, 64, 8, 4, 16, 96, **networks.GPT),
+    "SwiGLU": stack(1, 64, 8, 2, 8, 160, norm="LayerNorm"),
 }
 
 
@@ -62,12 +64,12 @@ def test_an_attention_that_is_not_fused_keeps_its_scores(cluster, recompute: int
 
 def test_a_width_that_is_off_is_caught(cluster) -> None:
     (saved,) = cluster.run(_saved_bytes, {"GPT": GPT}, world_size=1)
-    wrong = Transformer(1, 64, 8, 8, 8, 255, gated=False, norm="LayerNorm")
+    wrong = stack(1, 64, 8, 8, 8, 255, **networks.GPT)
     expected = float(layer_activations(wrong, None, ParallelSizes(), SEQ * SAMPLES, SEQ))
     assert saved["GPT"] - STATISTICS * SEQ * SAMPLES != expected
 
 
-LOGITS = LanguageModel("logits", GPT, vocab=4096)
+LOGITS = language(*SIZES, **networks.GPT, vocab=4096)
 BESIDE_LOGITS = 64
 """Bytes per token, at most, of what a loss has of each token beside its logits."""
 
@@ -136,7 +138,7 @@ BLOCK = 512
 
 def test_blocks_of_the_allocator_are_no_larger_than_a_real_layer(cluster) -> None:
     """At full size, of tensors without memory: awkward widths of a vision encoder, 577 patches."""
-    net = Transformer(1, 1152, 16, 16, 72, 4304, gated=False, norm="LayerNorm")
+    net = stack(1, 1152, 16, 16, 72, 4304, **networks.GPT)
     (kept,) = cluster.run(_kept_at_full_size, net, 577, world_size=1)
     sizes = ParallelSizes(sequence_parallel=False)
     formula = float(layer_activations(net, None, sizes, 577, 577))

@@ -232,7 +232,7 @@ def test_gpt_oss_has_windows_and_biases_that_the_tables_leave_out(tmp_path: Path
     (tmp_path / PUBLISHED).write_text("\n".join(table) + "\n", encoding="utf-8")
     nets = [one.model.net for one in read(tmp_path)[0]]
     assert [net.ffn_bias for net in nets] == [True, False]
-    assert [(net.window, net.unwindowed) for net in nets] == [(128, 18), (512, 6)]
+    assert [(net.window, net.full_layers) for net in nets] == [(128, 18), (512, 6)]
 
 
 def test_a_missing_column_is_named_in_one_sentence(

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mimokit.architecture import MixtureOfExperts, Transformer
+from mimokit.architecture import MixtureOfExperts
 from mimokit.architecture.layer_work.collectives import layer_collectives
 from mimokit.architecture.layer_work.products import layer_products
 from mimokit.architecture.tensor_rows import INNER, NORMED_AGAIN, ROUTED, ROUTED_INNER
@@ -23,13 +23,14 @@ from mimokit.prediction.step_time.layer import LayerWork, layer_work
 from mimokit.prediction.step_time.layer_input import LayerInput
 from mimokit.prediction.step_time.recipe import Recipe
 from mimokit.prediction.step_time.system import HALF
+from tests.networks import GPT, stack
 from tests.prediction.shipped import language_model, product_seconds
 from tests.prediction.test_calibration import Machine
 from tests.rows import rows
 
 H100 = load_hardware("h100")
 BRIDGE = load_software("megatron-bridge")
-NET = Transformer(32, 4096, 32, 8, 128, 14336)
+NET = stack(32, 4096, 32, 8, 128, 14336)
 EXPERTS = MixtureOfExperts(experts=64, top_k=4, ffn=1024)
 TOKENS = 8192.0
 
@@ -56,7 +57,7 @@ def test_one_rank_has_no_collectives(overlap: str) -> None:
 
 def plain(heads: int = 16, micro_batch: int = 1, t: int = 1, **changes: float) -> LayerWork:
     """Return a layer of GPT on A100 with the stack of 2021, changed."""
-    net = Transformer(1, 64 * heads, heads, heads, 64, 256 * heads, gated=False, norm="LayerNorm")
+    net = stack(1, 64 * heads, heads, heads, 64, 256 * heads, **GPT)
     sizes = ParallelSizes(t, micro_batch=micro_batch, sequence_parallel=False)
     software = replace(load_software("megatron-2021"), **changes)  # type: ignore[arg-type]
     system = System(load_hardware("a100"), software, "fp16")
@@ -238,7 +239,7 @@ def test_narrow_products_take_as_long_as_the_calibrated_machine_does(width: int)
     hardware = replace(fit_calibration(machine.measurements()).hardware, memory_bandwidth=1e18)
     system = System(hardware, load_software("megatron-core"), "fp32")
     system = replace(system, software=replace(system.software, matrix_share=1.0))
-    net = Transformer(1, width, 1, 1, width, width, gated=False, norm="LayerNorm")
+    net = stack(1, width, 1, 1, width, width, **GPT)
     rate = machine.peak / (1 + machine.half_width / width)
     expected = 2 * TOKENS * 6 * width**2 / rate
     assert float(product_seconds(net, ParallelSizes(), TOKENS, system)) == pytest.approx(

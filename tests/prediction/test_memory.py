@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from mimokit.architecture import LanguageModel, Transformer
+from mimokit.architecture import Transformer
 from mimokit.architecture.layer_work.saved import layer_activations
 from mimokit.architecture.rank_parameters import rank_parameters
 from mimokit.architecture.transformer import layer_parameters
@@ -30,6 +30,7 @@ from mimokit.prediction.memory import (
     total_bytes,
 )
 from mimokit.prediction.step_time import System, load_software
+from tests.networks import GPT, language, stack
 from tests.prediction.shipped import language_model, llava
 from tests.rows import rows
 
@@ -47,10 +48,11 @@ FIGURE_1 = {
 
 
 def gpt(layers: int, hidden: int, heads: int) -> Transformer:
-    return Transformer(
-        layers, hidden, heads, heads, hidden // heads, 4 * hidden, gated=False, norm="LayerNorm",
-        dropout=0.1, score_dropout=0.1,
-    )  # fmt: skip
+    return stack(*gpt_sizes(layers, hidden, heads), **GPT, dropout=0.1, score_dropout=0.1)
+
+
+def gpt_sizes(layers: int, hidden: int, heads: int) -> tuple[int, ...]:
+    return layers, hidden, heads, heads, hidden // heads, 4 * hidden
 
 
 @rows("name", *FIGURE_1)
@@ -208,7 +210,7 @@ def test_weights_in_8_bits() -> None:
 
 def test_tokens_further_on_are_kept_on_the_last_stage() -> None:
     """Each layer has the activations of one of the model's, and logits of its own."""
-    plain = LanguageModel("plain", gpt(4, 64, 4), vocab=1024)
+    plain = language(*gpt_sizes(4, 64, 4), **GPT, vocab=1024)
     sizes = ParallelSizes(pipeline=2)
     both = plain, replace(plain, next_token_layers=2)
     first, last = (
@@ -253,8 +255,7 @@ def test_state_bytes(sizes: ParallelSizes, per_parameter: float) -> None:
 
 
 def test_fp32_training_has_numbers_of_twice_the_width_and_no_second_weight() -> None:
-    net, seq = replace(gpt(2, 64, 4), dropout=0.0, score_dropout=0.0), 128
-    model = LanguageModel("small", net, vocab=256)
+    model, seq = language(*gpt_sizes(2, 64, 4), **GPT, vocab=256), 128
     half, full = (
         System(load_hardware("h100"), load_software("megatron-core"), precision).storage
         for precision in ("bf16", "fp32")

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mimokit.architecture import LanguageModel, Transformer
 from mimokit.architecture.layers_on_stage import layers_of, stage_layers
 from mimokit.config.errors import ConfigError
 from mimokit.config.sizes import ParallelSizes
@@ -24,10 +23,10 @@ from mimokit.prediction.room import chance_below, has_empty_stage
 from mimokit.prediction.step_time import Software, load_software
 from mimokit.prediction.task import PredictionTask, system_of
 from mimokit.prediction.workload import Workload
+from tests.networks import language
 from tests.rows import rows
 
-NET = Transformer(16, 2048, 32, 32, 64, 8192)
-MODEL = LanguageModel("1B", NET, 131072)
+MODEL = language(16, 2048, 32, 32, 64, 8192, name="1B", vocab=131072)
 
 
 def dealt_one_by_one(layers: int, logits: float, stages: int) -> list[int]:

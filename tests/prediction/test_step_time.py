@@ -1,21 +1,18 @@
 """Step times: what must hold whatever the constants are, and the three modes against each other."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from mimokit.architecture.encoders import (
-    AudioEncoder,
     Encoder,
     RowEncoder,
-    TextEncoder,
-    VisionEncoder,
 )
 from mimokit.architecture.flops import forward_flops
+from mimokit.architecture.from_config import encoder_of_config
 from mimokit.architecture.modules import EncoderBranch, Projector
-from mimokit.architecture.tokens import ImageGeometry
-from mimokit.architecture.transformer import Transformer
 from mimokit.config import ModuleParallelismConfig
 from mimokit.config.runtime import DeploymentMode
 from mimokit.config.sizes import RECOMPUTE_FULL, ParallelSizes, sizes_of
@@ -32,6 +29,7 @@ from mimokit.prediction.hardware import load_hardware
 from mimokit.prediction.step_time import ModuleInput, System, load_software, module_step
 from mimokit.prediction.step_time.collectives import gather, ring, send
 from mimokit.prediction.step_time.stage import end_terms
+from tests.networks import network
 from tests.prediction.shipped import language_model, llava
 from tests.rows import rows
 
@@ -270,10 +268,14 @@ def test_frozen_shards_are_gathered_and_no_gradient_is_sent() -> None:
 
 
 ITEMS, POSITIONS, WIDTH = 5, 9, 32
-TOWER = Transformer(2, WIDTH, 4, 4, 8, 48, gated=False, causal=False)
-PIXELS = ImageGeometry(3, 3, patch_size=4, num_channels=3, merge_size=1)
-PATCHES = VisionEncoder("siglip", TOWER, PIXELS, table=POSITIONS)
-SIGLIP = replace(PATCHES, images=replace(PIXELS, one_row=True))
+
+
+def tower(**fields: Any) -> Encoder:
+    fields = {"seq_length": POSITIONS, **fields}
+    return encoder_of_config("tower", network(2, WIDTH, 4, 4, 8, 48, gated=False, **fields))
+
+
+PIXELS = {"image_size": 12, "patch_size": 4, "num_channels": 3}
 
 
 @pytest.fixture(scope="module")
@@ -302,14 +304,14 @@ def counted() -> dict[str, int]:
 @pytest.mark.parametrize(
     ("encoder", "before", "head"),
     [
-        (SIGLIP, ["SiglipVisionModel.embeddings"], ["SiglipVisionModel.head"]),
-        (PATCHES, ["SiglipVisionModel.embeddings"], []),
         (
-            AudioEncoder("whisper", TOWER, mel_bins=8, positions=POSITIONS),
-            ["WhisperEncoder.conv1", "WhisperEncoder.conv2"],
-            [],
+            tower(**PIXELS, pooling_head=True),
+            ["SiglipVisionModel.embeddings"],
+            ["SiglipVisionModel.head"],
         ),
-        (TextEncoder("words", TOWER, vocab=512, positions=POSITIONS), [], []),
+        (tower(**PIXELS), ["SiglipVisionModel.embeddings"], []),
+        (tower(mel_bins=8), ["WhisperEncoder.conv1", "WhisperEncoder.conv2"], []),
+        (tower(modal_type="text", vocab=512), [], []),
     ],
     ids=["siglip", "patches", "whisper", "words"],
 )
@@ -329,8 +331,8 @@ def test_work_outside_the_layers_of_encoders_is_what_torch_counts(
 
 
 def test_an_adapter_multiplies_what_it_reads_once() -> None:
-    adapter = EncoderBranch(
-        "rows", RowEncoder("rows", TOWER, POSITIONS, inputs=16), Projector((WIDTH, 64))
-    )
+    rows = tower(modal_type="rows")
+    assert isinstance(rows, RowEncoder)
+    adapter = EncoderBranch("rows", replace(rows, inputs=16), Projector((WIDTH, 64)))
     terms = end_terms(adapter, ParallelSizes(), POSITIONS, system_of(WORKLOAD), 0)
     assert terms[-1].operations == forward_flops(adapter, POSITIONS, 1).first == 2 * 9 * 16 * WIDTH

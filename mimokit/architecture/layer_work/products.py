@@ -106,8 +106,8 @@ def score_work(net: Transformer, sizes: ParallelSizes, seen: Numbers) -> Numbers
 def visible_tokens(net: Transformer, seq: Numbers) -> Numbers:
     """Return the number of tokens that a token attends to, averaged over tokens and layers."""
     share = 0.5 if net.causal else 1.0
-    shorter, most = net.shortened
-    return (1 - shorter) * share * seq + shorter * np.minimum(most, share * seq)
+    whole = net.full_layers / net.layers
+    return whole * share * seq + (1 - whole) * np.minimum(net.window, share * seq)
 
 
 def layer_weights(net: Transformer, moe: MixtureOfExperts | None) -> float:

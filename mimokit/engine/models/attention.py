@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as F
 
 from mimokit.config import ModuleArchitecture
-from mimokit.config.layer_architecture import windowed_layers
 from mimokit.engine import megatron
 from mimokit.engine.inside_steps import Inside, inside
 from mimokit.engine.models.dropout import AttentionDropout
@@ -32,11 +31,9 @@ def window_options(architecture: ModuleArchitecture) -> dict[str, Any]:
     """
     if architecture.window_size is None or architecture.window_size >= architecture.seq_length:
         return {}
-    layers = architecture.num_layers
-    windowed = windowed_layers(layers, architecture.unwindowed)
     return {
         "window_size": (architecture.window_size - 1, 0),
-        "window_attn_skip_freq": [int(number in windowed) for number in range(1, layers + 1)],
+        "window_attn_skip_freq": [int(reach > 0) for reach in architecture.reaches],
     }
 
 

@@ -43,5 +43,5 @@ def network_fields(name: str, seq_length: int, tensor_parallel: int = 1) -> dict
     if isinstance(model, LanguageModel):
         return model.section(seq_length, tensor_parallel)
     if isinstance(model, VisionEncoder | AudioEncoder):
-        return model.stated.section()
+        return model.network.section()
     raise ValueError(f"'{name}' is made of several modules; choose one of them.")

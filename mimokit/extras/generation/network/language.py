@@ -57,11 +57,13 @@ class LanguageShard:
 
     def __init__(self, parameters: layers.Parameters, model: LanguageModel, group: Group) -> None:
         self.parameters, self.model = parameters, model
-        self.group, self.layers = group, layers.Layers(parameters, model.net, group)
+        self.group, net, network = group, model.net, model.network
+        self.layers = layers.Layers(parameters, net, network, group)
+        self._reaches = network.reaches
         self._like = parameters[TABLE]
         self.device = self._like.device
-        self._rotary = RotaryPositions(model.rope_theta, model.rope_scaling)
-        self._frequencies = self._rotary.frequencies(model.net.head_dim).to(self.device)
+        self._rotary = RotaryPositions(network.rope_theta, network.rope_scaling)
+        self._frequencies = self._rotary.frequencies(net.head_dim).to(self.device)
 
     def new_cache(self, batch: int, tokens: int) -> layers.KeyValueCache:
         """Return an empty cache for a number of tokens per row."""
@@ -92,7 +94,7 @@ class LanguageShard:
             if learned
             else layers.turns(positions, self._frequencies, self._like.dtype, self._rotary.growth)
         )
-        sees_all, reaches = new == 1 and not batch.padded, self.model.net.reaches
+        sees_all, reaches = new == 1 and not batch.padded, self._reaches
         allowed = {
             reach: _allowed(places, batch.padding, before + new, reach)
             for reach in set(reaches)

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from mimokit.architecture.transformer import Transformer
+from mimokit.config import ModuleArchitecture
 from mimokit.engine.activations import ACTIVATIONS
 from mimokit.extras.generation.network.exchange import Group, all_gathered, rank_of, size_of, summed
 
@@ -89,6 +90,7 @@ class Layers:
 
     parameters: Parameters
     net: Transformer
+    network: ModuleArchitecture
     group: Group
 
     @property
@@ -110,7 +112,7 @@ class Layers:
 
     def norm(self, hidden: torch.Tensor, name: str) -> torch.Tensor:
         """Return RMSNorm or LayerNorm; the former computes in fp32."""
-        weight, epsilon = self.parameters[f"{name}.weight"], self.net.epsilon
+        weight, epsilon = self.parameters[f"{name}.weight"], self.network.epsilon
         if self.net.norm == "LayerNorm":
             bias = self.parameters[f"{name}.bias"]
             return F.layer_norm(hidden, weight.shape, weight, bias, epsilon)
@@ -133,7 +135,7 @@ class Layers:
     def _feed_forward(self, hidden: torch.Tensor, name: str) -> torch.Tensor:
         inner = self._column(hidden, f"{name}.linear_fc1")
         gate, up = inner.chunk(2, dim=-1) if self.net.gated else (inner, None)
-        inner = ACTIVATIONS[self.net.activation](gate)
+        inner = ACTIVATIONS[self.network.activation](gate)
         return self._row(inner if up is None else inner * up, f"{name}.linear_fc2")
 
     def _attention(
