@@ -186,11 +186,9 @@ def encoder_of_config(name: str, size: ModuleArchitecture) -> Encoder:
 
 def _projector(size: ModuleArchitecture, inward: int, receiver: ModuleArchitecture) -> Projector:
     said = size.projector or ProjectorArchitecture()
-    inside = said.hidden_sizes
-    widths = (receiver.ffn,) if inside is None else tuple(inside)
     norm, copied = said.normalization, said.deepstack_normalization
     return Projector(
-        (inward, *widths, receiver.hidden_size),
+        (inward, *size.projector_widths(receiver)),
         bias=said.add_bias_linear is not False,
         norm=None if norm is None else (norm, said.norm_size or size.hidden_size),
         copy_norm=None if copied is None else (copied, said.deepstack_norm_size or inward),

@@ -24,6 +24,7 @@ from mimokit.architecture.tensor_rows import (
     uncut,
 )
 from mimokit.architecture.transformer import Transformer, layer_rows
+from mimokit.config import ModuleArchitecture
 from mimokit.config.meaning import Normalization
 from mimokit.config.sizes import Numbers
 
@@ -206,6 +207,11 @@ class EncoderBranch:
     def net(self) -> Transformer:
         """The layers of its encoder."""
         return self.encoder.net
+
+    @property
+    def network(self) -> ModuleArchitecture:
+        """What a config states of its encoder."""
+        return self.encoder.network
 
     @property
     def parameters(self) -> int:

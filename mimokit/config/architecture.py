@@ -201,6 +201,11 @@ class ModuleArchitecture(LayerArchitecture, NetworkSizes, NetworkMeanings):
         """Layers, counted from 1, whose outputs layers of the language model add to theirs."""
         return () if self.projector is None else tuple(self.projector.deepstack_layers or ())
 
+    def projector_widths(self, receiver: ModuleArchitecture) -> tuple[int, ...]:
+        """Return the widths behind the matrices that project its output for another module."""
+        said = None if self.projector is None else self.projector.hidden_sizes
+        return (*([receiver.ffn] if said is None else said), receiver.hidden)
+
     @property
     def dense_layers(self) -> int:
         """Layers with an ordinary feed-forward layer."""

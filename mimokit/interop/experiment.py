@@ -123,7 +123,7 @@ def _sections(layout: Layout, workload: Workload, model: Model) -> dict[str, Any
         for branch in branches
         if language_part.name in graph[branch.name]
     }
-    networks = {branch.name: branch.encoder.network.section() for branch in branches}
+    networks = {branch.name: branch.network.section() for branch in branches}
     for decoder in decoders_of(model):
         networks[decoder.name] = decoder.network.section() | {"seq_length": workload.seq_length}
     tensor = int(layout.modules[layout.language].tensor)

@@ -36,7 +36,7 @@ def parts_of(source: Model | ExperimentConfig, workload: Workload) -> dict[str, 
     run = {"precision": workload.precision, "pipeline_order": workload.pipeline_order}
     parts = {language.name: _part(language, LANGUAGE, run)}
     for branch in branches_of(source):
-        role = ENCODER_OF[branch.encoder.network.modality]
+        role = ENCODER_OF[branch.network.modality]
         parts[branch.name] = _part(branch.encoder, role, run)
     return parts | {each.name: _part(each, WRITER, run) for each in decoders_of(source)}
 

@@ -16,7 +16,7 @@ from mimokit.architecture.modules import (
 )
 from mimokit.axes import COUNT_FIELDS
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any, unknown_name
-from mimokit.config.rules.facts import ModuleFacts, PairFacts
+from mimokit.config.rules.facts import ModuleFacts, PairFacts, facts_of_network
 from mimokit.config.rules.module_rules import broken_rules
 from mimokit.config.rules.pair_rules import (
     PAIR_RULES,
@@ -167,21 +167,12 @@ def facts_of(
 
     The sequences of encoders are not among it: their length is a mean, and inputs are padded.
     """
-    net, is_language = module.net, isinstance(module, LanguageModel)
-    encodes = isinstance(module, EncoderBranch)
-    return ModuleFacts(
+    is_language, encodes = isinstance(module, LanguageModel), isinstance(module, EncoderBranch)
+    return facts_of_network(
+        module.network,
         name=name or module.name,
         is_language=is_language,
-        heads=net.heads,
-        kv_heads=net.kv_heads,
-        ffn=net.ffn if net.dense_layers else 0,
-        shared_ffn=0 if net.moe is None else net.moe.shared_ffn,
-        layers=net.layers,
-        extra=module.next_token_layers if isinstance(module, LanguageModel) else 0,
-        experts=0 if net.moe is None else net.moe.experts,
-        expert_ffn=0 if net.moe is None else net.moe.ffn,
-        expert_biases=net.moe is not None and net.ffn_bias,
-        value_biases=net.kv_heads * net.head_dim if net.qkv_bias and not net.key_bias else 0,
+        extra=module.next_token_layers,
         projector_widths=_widths_on_ranks(module) if isinstance(module, EncoderBranch) else (),
         inner_layers=_most_inner_layers(model) if is_language else 0,
         vocab=module.vocab if isinstance(module, DecoderHead) else 0,

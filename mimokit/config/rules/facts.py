@@ -5,7 +5,9 @@ known yet are 0, too, and the rules that read them are silent.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
+from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.sizes import ParallelSizes
 
 
@@ -71,6 +73,24 @@ class ModuleFacts:
     def most_chunks(self) -> int:
         """Of layers with ends: each chunk has a layer, or is the last and full of its ends."""
         return min(self.layers, self.layers_with_ends // (1 + self.extra))
+
+
+def facts_of_network(network: ModuleArchitecture, **known: Any) -> ModuleFacts:
+    """Return what follows from a network, and what else is known of its module."""
+    only_values = network.qkv_bias and not network.key_bias
+    facts: dict[str, Any] = {
+        "heads": network.heads,
+        "kv_heads": network.key_heads,
+        "ffn": network.ffn if network.dense_layers else 0,
+        "shared_ffn": network.shared_ffn,
+        "layers": network.layers,
+        "extra": network.next_token_layers,
+        "experts": network.experts,
+        "expert_ffn": network.expert_ffn if network.experts else 0,
+        "expert_biases": network.experts > 0 and network.ffn_bias,
+        "value_biases": network.key_heads * network.head_dim if only_values else 0,
+    }
+    return ModuleFacts(**facts | known)
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.errors import Problem
-from mimokit.config.layer_architecture import ProjectorArchitecture
 from mimokit.config.parallelism import ModuleParallelismConfig
 from mimokit.config.rules.context import ValidationContext
-from mimokit.config.rules.facts import ModuleFacts, PairFacts
+from mimokit.config.rules.facts import ModuleFacts, PairFacts, facts_of_network
 from mimokit.config.rules.module_rules import broken_rules
 from mimokit.config.rules.pair_rules import (
     PAIR_RULES,
@@ -69,46 +69,32 @@ def _facts_of(
     context: ValidationContext, name: str, module: ModuleParallelismConfig
 ) -> ModuleFacts:
     """Return the facts of a module; what is unknown, or rejected before, is 0."""
-    is_language = name == context.model.llm_module_name
     data, network = context.data, context.model.module_architectures.get(name)
-    seq = 0
-    if data is not None and is_language and context.is_valid("data.seq_length"):
-        seq = data.seq_length
-    facts = ModuleFacts(
-        name=name,
-        is_language=is_language,
-        plans_experts=True,
-        seq=seq,
-        global_batch_size=context.global_batch_size,
-    )
+    known: dict[str, Any] = {"name": name, "is_language": name == context.model.llm_module_name}
+    known["global_batch_size"] = context.global_batch_size
+    if data is not None and known["is_language"] and context.is_valid("data.seq_length"):
+        known["seq"] = data.seq_length
     if network is None or not context.is_valid(f"model.module_architectures.{name}"):
-        return facts
+        return ModuleFacts(**known, plans_experts=True)
+    facts = facts_of_network(network, **known)
     if context.graph_is_valid:
         facts = _in_graph(context, facts, network)
-    return _with_network(facts, network, module)
+    return _as_cut(facts, network, module)
 
 
 def _in_graph(
     context: ValidationContext, facts: ModuleFacts, network: ModuleArchitecture
 ) -> ModuleFacts:
-    writes = facts.name in context.model.decoder_module_names and network.modality == "text"
+    model, widths = context.model, dict[int, None]()
+    if facts.name in model.encoder_module_names:
+        for _, taking in context.networks(model.receivers_of(facts.name)):
+            widths |= dict.fromkeys(network.projector_widths(taking)[::2])  # ranks share these
+    writes = facts.name in model.decoder_module_names and network.modality == "text"
     return replace(
         facts,
         vocab=network.vocab_size if writes else 0,
-        projector_widths=_widths_on_ranks(context, facts.name),
+        projector_widths=tuple(widths),
         inner_layers=most_inner_layers(context) if facts.is_language else 0,
-    )
-
-
-def _widths_on_ranks(context: ValidationContext, name: str) -> tuple[int, ...]:
-    # The widths of outputs that ranks share.
-    model = context.model
-    if name not in model.encoder_module_names or name not in model.module_architectures:
-        return ()
-    stated = model.get_architecture(name).projector or ProjectorArchitecture()
-    receivers = context.networks(model.receivers_of(name))
-    return tuple(
-        dict.fromkeys(w for _, taking in receivers for w in _column_widths(stated, taking))
     )
 
 
@@ -118,42 +104,24 @@ def most_inner_layers(context: ValidationContext) -> int:
     return max((len(network.inner_layers) for _, network in encoders), default=0)
 
 
-def _column_widths(stated: ProjectorArchitecture, taking: ModuleArchitecture) -> list[int]:
-    inside = stated.hidden_sizes
-    inside = [taking.ffn] if inside is None else inside
-    return [*inside, taking.hidden_size][::2]
-
-
-def _with_network(
+def _as_cut(
     facts: ModuleFacts, network: ModuleArchitecture, module: ModuleParallelismConfig
 ) -> ModuleFacts:
-    heads = network.num_attention_heads
-    groups = network.num_query_groups or heads
-    split = (
-        module.account_for_embedding_in_pipeline_split,
-        module.account_for_loss_in_pipeline_split,
-    )
-    follows = network.ffn_hidden_size is None and heads % module.tensor_parallel  # from the heads
+    """Return the facts without those about which another rule says what is wrong."""
+    split = [getattr(module, field) for field in _ENDS]
+    follows = network.ffn_hidden_size is None and facts.heads % module.tensor_parallel
     padded = network.vocabulary_multiple is not None
-    kv_heads = 0 if heads % groups else network.key_heads
-    only_values = network.qkv_bias and not network.key_bias
-    one_end = any(split) and not all(split)  # which another rule rejects
+    uneven = facts.heads % network.kv_heads
+    one_end = any(split) and not all(split)
     return replace(
         facts,
-        heads=heads,
-        kv_heads=kv_heads,
-        ffn=network.ffn if network.dense_layers and not follows else 0,
-        shared_ffn=network.shared_ffn,
-        value_biases=kv_heads * network.head_dim if only_values else 0,
+        kv_heads=0 if uneven else facts.kv_heads,
+        ffn=0 if follows else facts.ffn,
+        value_biases=0 if uneven else facts.value_biases,
         vocab=network.vocab_size if facts.is_language and not padded else facts.vocab,
-        layers=0 if one_end else network.num_layers,
+        layers=0 if one_end else facts.layers,
         inner_layers=0 if one_end else facts.inner_layers,
-        extra=network.next_token_layers,
         ends=all(split),
-        experts=network.experts,
-        expert_ffn=network.expert_ffn if network.experts else 0,
-        expert_biases=network.experts > 0 and network.ffn_bias,
-        plans_experts=False,
     )
 
 
