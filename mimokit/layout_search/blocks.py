@@ -1,6 +1,5 @@
 """All combinations of module sizes that the modes allow, in blocks that are evaluated together."""
 
-import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -101,13 +100,3 @@ def _cut(mode: DeploymentMode, combined: Iterable[Combined]) -> Iterator[LayoutB
             end = max(begin + 1, int(np.searchsorted(reached, before + most, side="right")))
             yield LayoutBlock(mode, others[begin:end], first[begin:end], last[begin:end])
             begin, most = end, min(2 * most, MOST_LAYOUTS)
-
-
-def pairs_of_others(task: SearchTask, mode: DeploymentMode) -> Iterable[tuple[int, int]]:
-    """Return the places of other modules of which one hands samples to the other."""
-    names = [module.name for module in task.others]
-    if mode == "colocated":
-        return itertools.combinations(range(len(names)), 2)
-    feeds, language = task.feeds, task.language.name
-    fed = ((name, to) for name in names for to in feeds[name] if to != language)
-    return ((names.index(name), names.index(to)) for name, to in fed)

@@ -14,11 +14,12 @@ from mimokit.config.rules.facts import PairFacts
 from mimokit.config.rules.pair_rules import REPLICAS, SAME_STAGES, SAMPLES
 from mimokit.config.runtime import DeploymentMode
 from mimokit.config.sizes import ParallelSizes
-from mimokit.layout_search.blocks import Choices, pairs_of_others
+from mimokit.layout_search.blocks import Choices
 from mimokit.layout_search.candidates import ROUNDS_OF_ENCODER, SEARCH_RULES, Candidates
 from mimokit.layout_search.combinations import allowed
 from mimokit.layout_search.cost_tables import Tables
 from mimokit.layout_search.task import SearchTask
+from mimokit.prediction.layout import pairs_of_others
 
 REFUSED = "refused with what a module or the run has"
 _READ = tuple(SIZE_FIELDS[axis] for axis in (Axis.PIPELINE, Axis.VIRTUAL_PIPELINE, Axis.DATA))
@@ -97,8 +98,10 @@ class Pairs:
             yield REFUSED, np.full(first.shape, permitted)
             for rule in (SAME_STAGES, REPLICAS, SAMPLES, ROUNDS_OF_ENCODER):
                 yield rule.reason, np.broadcast_to(rule.holds(sizes, own, facts), first.shape)
-        for sender, to in pairs_of_others(self.task, mode):
-            divides = bool(REPLICAS.holds(others[sender], others[to], facts))
+        names = [module.name for module in self.task.others]
+        for pair in pairs_of_others(mode, self.task.feeds, self.task.language.name):
+            name, other = (others[names.index(each)] for each in pair)
+            divides = bool(REPLICAS.holds(name, other, facts))
             yield REPLICAS.reason, np.full(first.shape, divides)
 
     def _permitted(self, mode: DeploymentMode, module: Candidates, sized: Candidates) -> Mask:

@@ -1,7 +1,8 @@
 """Layouts: deployment mode, parallel sizes of all modules, and paths through their graph."""
 
+import itertools
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
@@ -126,6 +127,17 @@ class Layout:
         if self.encoder_microbatches is not None:
             plain["encoder_microbatches"] = self.encoder_microbatches
         return plain
+
+
+def pairs_of_others(
+    mode: str, topology: Mapping[str, tuple[str, ...]], language: str
+) -> Iterator[tuple[str, str]]:
+    """Yield pairs of other modules whose replicas hand each other samples, or share them."""
+    others = [name for name in topology if name != language]
+    if mode == "colocated":  # every rank reads its samples once for all of its modules
+        yield from ((name, before) for before, name in itertools.combinations(others, 2))
+    for name in others if mode == "heterogeneous" else ():
+        yield from ((name, to) for to in topology[name] if to != language)
 
 
 def connected(layout: Layout, model: Model) -> Layout:

@@ -29,7 +29,7 @@ from mimokit.config.rules.pair_rules import (
 from mimokit.config.runtime import BLOCK_SCALED, RUNNABLE_PRECISIONS, TF32, DeploymentMode
 from mimokit.config.sizes import RECOMPUTE_NAMES
 from mimokit.prediction.hardware import Hardware
-from mimokit.prediction.layout import Layout, connected
+from mimokit.prediction.layout import Layout, connected, pairs_of_others
 from mimokit.prediction.step_time import Software
 from mimokit.prediction.step_time.software import MIMOKIT
 from mimokit.prediction.workload import Workload, language_of, modules_of
@@ -147,17 +147,9 @@ def broken_pairs(
         facts = PairFacts(layout.mode, name, layout.language, global_batch_size=samples)
         language = layout.modules[layout.language]
         yield from broken_pair_rules(layout.modules[name], language, facts, rules)
-    for first, second in _pairs_of_others(layout):
-        sizes = layout.modules[second], layout.modules[first]
-        facts = PairFacts(layout.mode, second, first)
-        yield from broken_pair_rules(*sizes, facts, (REPLICAS,))
-
-
-def _pairs_of_others(layout: Layout) -> Iterator[tuple[str, str]]:
-    if layout.mode == "colocated":  # every rank reads its samples once for all of its modules
-        yield from itertools.combinations(layout.others, 2)
-    for name in layout.others if layout.mode == "heterogeneous" else ():
-        yield from ((to, name) for to in layout.topology[name] if to != layout.language)
+    for name, other in pairs_of_others(layout.mode, layout.topology, layout.language):
+        sizes = layout.modules[name], layout.modules[other]
+        yield from broken_pair_rules(*sizes, PairFacts(layout.mode, name, other), (REPLICAS,))
 
 
 def facts_of(

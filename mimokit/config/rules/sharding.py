@@ -44,25 +44,21 @@ replicas along the topology (`mimokit.config.rules.ranks`)."""
 
 def sharding_problems(context: ValidationContext) -> Iterator[Problem]:
     """Yield what breaks the rules of layouts, and fields that contradict them."""
+    model, around = context.model, context.model.llm_module_name
+    is_homogeneous = model.deployment_mode == "homogeneous"
     for name, module in context.sizes.items():
         if not context.has_valid_sizes(name):
             continue
         sizes, facts = context.cuts[name], _facts_of(context, name, module)
-        if _lies_in_first_stage(context, name):
-            around = context.model.llm_module_name
+        if is_homogeneous and name != around:
             shards = context.cuts.get(around, ParallelSizes()).sequence_parallel
             sizes = replace(sizes.in_first_stage, sequence_parallel=shards)
             facts = replace(facts, sized_by=around)
         yield from broken_rules(sizes, facts)
     yield from problems_in(context, context.sizes, OF_ENDS)
     yield from pair_problems(context)
-    if context.model.deployment_mode == "homogeneous":
-        yield from problems_in(context, context.model.encoder_module_names, OF_FIRST_STAGES)
-
-
-def _lies_in_first_stage(context: ValidationContext, name: str) -> bool:
-    model = context.model
-    return model.deployment_mode == "homogeneous" and name != model.llm_module_name
+    if is_homogeneous:
+        yield from problems_in(context, model.encoder_module_names, OF_FIRST_STAGES)
 
 
 def _facts_of(
