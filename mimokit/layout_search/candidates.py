@@ -170,7 +170,7 @@ def search_facts(task: SearchTask, module: Module) -> ModuleFacts:
     The sequences of encoders are among it: a search does not try to cut them unevenly.
     """
     facts = facts_of(task.model, module, task.workload)
-    seq = facts.seq or task.workload.input_of(module).length  # type: ignore[arg-type]
+    seq = task.workload.input_of(module).length
     return replace(facts, seq=seq, gpus=task.gpus, fused_attention=task.software.fused_attention)
 
 

@@ -256,8 +256,7 @@ def fitting_alone(task: SearchTask, language: Candidates) -> Candidates:
     """
     module = task.language
     layout = Layout("homogeneous", {module.name: language.sizes})
-    trained_before = task.workload.trains_before(module.name, task.model)
-    *_, (first, last) = loaded_ends(module, layout, task.workload, task.system, trained_before)
+    *_, (first, last) = loaded_ends(module, task.model, layout, task.workload, task.system)
     fits = np.maximum(total_bytes(first), total_bytes(last)) <= task.memory_limit
     fits = np.broadcast_to(fits, (language.count,))
     if fits.all() or not fits.any():

@@ -11,7 +11,7 @@ from mimokit.config import ConfigError, ExperimentConfig, Problem
 from mimokit.planning.frames import FrameCost, FrameForecast, FrameLinks, forecast_frames
 from mimokit.planning.frames.batch_frames import BatchFrames, batch_frames
 from mimokit.planning.types import LayoutPlan
-from mimokit.prediction.module_costs import encoder_cost
+from mimokit.prediction.module_costs import encoder_cost, load_of
 from mimokit.prediction.step_time.collectives import gathered, members_in_domain
 from mimokit.prediction.task import (
     PredictionTask,
@@ -101,7 +101,7 @@ def _seconds(task: PredictionTask, encoder: str, frames: float) -> float:
     branch, sizes, workload = _branch(task, encoder), task.layout.modules[encoder], task.workload
     seen = EncoderInput(workload.input_of(branch).length, frames / float(sizes.micro_batch))
     even = replace(workload, inputs={**workload.inputs, encoder: seen})
-    cost = encoder_cost(branch, sizes, even, task.system, even.micro_batches(sizes))
+    cost = encoder_cost(branch, load_of(branch, task.model, sizes, even, task.system), even)
     return float(cost.seconds) / float(cost.micro_batches)
 
 

@@ -203,65 +203,67 @@ class EncoderCost:
         return self.held + alive * self.activations
 
 
+def load_of(
+    module: Module, model: Model, sizes: ParallelSizes, workload: Workload, system: System
+) -> ModuleLoad:
+    """Return what a module of a model computes."""
+    seen = workload.input_of(module)
+    uneven = seen.imbalance_over(sizes.data, sizes.micro_batch)
+    inputs = ModuleInput(
+        seen.length,
+        seen.count * sizes.micro_batch * uneven,
+        trained=module.name not in workload.frozen,
+        passes_gradient=workload.trains_before(module.name, model),
+        weights_apart=workload.pipeline_order == ZERO_BUBBLE,
+    )
+    return ModuleLoad(module, sizes, inputs, workload.micro_batches(sizes), system)
+
+
 def language_cost(model: Model, layout: Layout, workload: Workload, system: System) -> LanguageCost:
     """Return the cost of the language model, with those of decoders behind it."""
 
-    def cost(each: LanguageModel | DecoderHead) -> LanguageCost:
-        trained_before = workload.trains_before(each.name, model)
-        return _language_cost(each, layout, workload, system, trained_before)
+    def cost(module: LanguageModel | DecoderHead) -> LanguageCost:
+        load, held, (first, last) = loaded_ends(module, model, layout, workload, system)
+        return LanguageCost(
+            load.sizes,
+            load.micro_batches,
+            load.step(),
+            first,
+            last,
+            load,
+            workload.pipeline_order,
+            name=_name_of(module, layout),
+            trained=load.inputs.trained,
+            held=held,
+            kept=(first["activations"] / held[0], last["activations"] / held[1]),
+            sample_bytes=float(system.number_bytes) * workload.seq_length * module.net.hidden,
+            topology=tuple(layout.topology.items()),
+        )
 
-    decoders = tuple(map(cost, decoders_of(model)))
-    return replace(cost(language_of(model)), decoders=decoders)
-
-
-def _language_cost(
-    model: LanguageModel | DecoderHead,
-    layout: Layout,
-    workload: Workload,
-    system: System,
-    trained_before: bool,
-) -> LanguageCost:
-    load, held, (first, last) = loaded_ends(model, layout, workload, system, trained_before)
-    return LanguageCost(
-        load.sizes,
-        load.micro_batches,
-        load.step(),
-        first,
-        last,
-        load,
-        workload.pipeline_order,
-        name=_name_of(model, layout),
-        trained=load.inputs.trained,
-        held=held,
-        kept=(first["activations"] / held[0], last["activations"] / held[1]),
-        sample_bytes=float(system.number_bytes) * workload.seq_length * model.net.hidden,
-        topology=tuple(layout.topology.items()),
-    )
+    return replace(cost(language_of(model)), decoders=tuple(map(cost, decoders_of(model))))
 
 
 def loaded_ends(
-    model: LanguageModel | DecoderHead,
+    module: LanguageModel | DecoderHead,
+    model: Model,
     layout: Layout,
     workload: Workload,
     system: System,
-    trained_before: bool,
 ) -> tuple[ModuleLoad, tuple[Numbers, Numbers], list[Mapping[str, Numbers]]]:
     """Return what a language model or decoder computes and holds; see `LanguageCost`."""
-    sizes = dealt(model, layout.modules[_name_of(model, layout)], system)
-    micro_batches = workload.micro_batches(sizes)
-    inputs = language_input(model, sizes, workload, trained_before=trained_before)
-    load, stages = ModuleLoad(model, sizes, inputs, micro_batches, system), (0, sizes.pipeline - 1)
-    first, last = (language_in_flight(model, layout, workload, stage) for stage in stages)
+    sizes = dealt(module, layout.modules[_name_of(module, layout)], system)
+    load, stages = load_of(module, model, sizes, workload, system), (0, sizes.pipeline - 1)
+    first, last = (language_in_flight(module, layout, workload, stage) for stage in stages)
     return load, (first, last), list(map(load.bytes, stages, (first, last)))
 
 
-def _name_of(model: LanguageModel | DecoderHead, layout: Layout) -> str:
+def _name_of(module: LanguageModel | DecoderHead, layout: Layout) -> str:
     """Return the name in a layout, which may call the language model otherwise."""
-    return layout.language if isinstance(model, LanguageModel) else model.name
+    return layout.language if isinstance(module, LanguageModel) else module.name
 
 
 def language_in_flight(
-    model: LanguageModel | DecoderHead, layout: Layout, workload: Workload, stage: Numbers
+    module: LanguageModel | DecoderHead, layout: Layout, workload: Workload, stage: Numbers
 ) -> Numbers:
     """Return the micro-batches whose activations a stage of the language model holds at once.
 
@@ -269,7 +271,7 @@ def language_in_flight(
     run for the next. Of what is frozen there are no gradients of weights that come later. A stage
     of a decoder holds those between it and the last stage, as all stages do.
     """
-    name, order = _name_of(model, layout), workload.pipeline_order
+    name, order = _name_of(module, layout), workload.pipeline_order
     sizes = layout.modules[name]
     count = workload.micro_batches(sizes)
     ahead: Numbers = 0.0
@@ -279,38 +281,9 @@ def language_in_flight(
         ahead, behind = around(layout.topology.items(), through)[name]
     if layout.mode == "colocated" and workload.encoder_microbatches is not None:
         count = np.minimum(count, workload.encoder_microbatches)
-    if order == ZERO_BUBBLE and model.name in workload.frozen:
+    if order == ZERO_BUBBLE and module.name in workload.frozen:
         order = None
     return micro_batches_in_flight(sizes, count, stage, order, ahead, behind)
-
-
-def language_input(
-    model: LanguageModel | DecoderHead,
-    sizes: ParallelSizes,
-    workload: Workload,
-    *,
-    trained_before: bool,
-) -> ModuleInput:
-    """Return what the language model, or a decoder, computes per micro-batch."""
-    trained = model.name not in workload.frozen
-    apart = workload.pipeline_order == ZERO_BUBBLE
-    return ModuleInput(workload.seq_length, sizes.micro_batch, trained, trained_before, apart)
-
-
-def encoder_input(
-    branch: EncoderBranch, sizes: ParallelSizes, workload: Workload, *, trained_before: bool = False
-) -> ModuleInput:
-    """Return what an encoder computes per micro-batch.
-
-    Args:
-        trained_before: a gradient passes it on the way to a module that feeds it.
-    """
-    seen = workload.input_of(branch)
-    uneven = seen.imbalance_over(sizes.data, sizes.micro_batch)
-    sequences = seen.count * sizes.micro_batch * uneven
-    trained = branch.name not in workload.frozen
-    apart = workload.pipeline_order == ZERO_BUBBLE
-    return ModuleInput(seen.length, sequences, trained, trained_before, apart)
 
 
 def encoder_costs(
@@ -322,51 +295,36 @@ def encoder_costs(
     encodes all items of its replica.
     """
 
-    def cost(each: EncoderBranch) -> EncoderCost:
-        sizes = layout.modules[each.name]
-        count, trained = workload.micro_batches(sizes), workload.trains_before(each.name, model)
-        if layout.mode == "homogeneous":
-            sizes = sizes.of_whole_items
-        return encoder_cost(each, sizes, workload, system, count, trained_before=trained)
+    def load(branch: EncoderBranch) -> ModuleLoad:
+        sizes = layout.modules[branch.name]
+        whole = sizes.of_whole_items if layout.mode == "homogeneous" else sizes
+        load = load_of(branch, model, whole, workload, system)
+        return replace(load, micro_batches=workload.micro_batches(sizes))
 
-    return list(map(cost, branches_of(model)))
+    return [encoder_cost(branch, load(branch), workload) for branch in branches_of(model)]
 
 
-def encoder_cost(
-    branch: EncoderBranch,
-    sizes: ParallelSizes,
-    workload: Workload,
-    system: System,
-    micro_batches: Numbers,
-    *,
-    trained_before: bool = False,
-) -> EncoderCost:
+def encoder_cost(branch: EncoderBranch, load: ModuleLoad, workload: Workload) -> EncoderCost:
     """Return the cost of an encoder. Its projector is frozen if the encoder is."""
-    seen = workload.input_of(branch)
-    inputs = encoder_input(branch, sizes, workload, trained_before=trained_before)
-    load = ModuleLoad(branch, sizes, inputs, micro_batches, system)
-    step, parts = load.step(), load.bytes(0, 1)
-    held = total_bytes(parts) - parts["activations"] - parts["logits"]
-    share = np.where(np.greater(step.work.total, 0), step.forward / step.work.total, 1.0)
-    share = np.minimum(share, 1.0)  # of a frozen encoder rounding makes it 1 + 2e-16
+    seen, sizes, step, parts = workload.input_of(branch), load.sizes, load.step(), load.bytes(0, 1)
+    forward, backward = step.busy(sizes.pipeline)
     first, middle, last = (stage.total for stage in step.stages)
     slowest, once = slowest_and_once(first, middle, last, sizes.pipeline)
-    steady = step.passes - step.bubble - 2 * step.hop * (sizes.pipeline - 1)
     return EncoderCost(
         name=branch.name,
         sizes=sizes,
-        forward=steady * share,
-        backward=steady * (1 - share),
+        forward=forward,
+        backward=backward,
         update=step.data + step.optimizer,
-        held=held,
+        held=total_bytes(parts) - parts["activations"] - parts["logits"],
         activations=parts["activations"],
-        micro_batches=micro_batches,
-        sample_bytes=float(system.number_bytes)
+        micro_batches=load.micro_batches,
+        sample_bytes=float(load.system.number_bytes)
         * branch.projector.row_width
         * seen.count
         * seen.length
         / branch.positions_of_a_row,
-        trained=inputs.trained,
+        trained=load.inputs.trained,
         weights=step.weights,
         others=once - slowest,
         hop=step.hop,

@@ -24,6 +24,7 @@ from mimokit.prediction.deployment_modes import crossing_message
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.module_costs import EncoderCost, LanguageCost, bridge_seconds
 from mimokit.prediction.step_time import System
+from mimokit.prediction.step_time.pipeline import places
 from mimokit.prediction.workload import Workload
 
 Times = NDArray[np.float64]
@@ -183,9 +184,7 @@ def _pass_seconds(
     stages, name = int(language.sizes.pipeline), layout.language
     forward, backward, weights = {}, {}, {}
     for text in (language, *language.decoders):
-        first, middle, last = text.step.stages
-        depth = int(text.sizes.pipeline)
-        stage_times = [first] + [middle] * max(0, depth - 2) + [last] * (depth > 1)
+        stage_times = [text.step.stages[place] for place in places(int(text.sizes.pipeline))]
         forward[text.name] = [float(stage.forward.total) for stage in stage_times]
         backward[text.name] = [float(stage.backward.total) for stage in stage_times]
         weights[text.name] = [float(stage.weights) for stage in stage_times]

@@ -144,7 +144,7 @@ def _of_rank(model: Model, sizes: ParallelSizes, seq_length: int) -> RankMemory:
         if isinstance(module, LanguageModel):
             # Weights are padded for the ranks alone.
             module, name = replace(module, vocab_multiple=1), LANGUAGE
-        stage = stage_memory(module, sizes, workload.length_of(module), 1, 0)
+        stage = stage_memory(module, sizes, workload.input_of(module).length, 1, 0)
         for part, count in stage.items():
             parts[part if part in parts else "activations"] += float(np.asarray(count))
         parameters[name] = int(rank_parameters(module, sizes, 0).total)

@@ -213,21 +213,15 @@ class Workload:
         """Return the micro-batches of a step in a module of these sizes; it may be a fraction."""
         return self.global_batch_size / (sizes.data * sizes.micro_batch)
 
-    def length_of(self, module: Module) -> int:
-        """Return the tokens of a sequence of a module: of a sample, or of an encoder's input."""
-        if isinstance(module, EncoderBranch):
-            return self.input_of(module).length
-        return self.seq_length
-
     def trains_before(self, name: str, model: Model) -> bool:
         """Return whether a module is trained whose output reaches another."""
         return any(before not in self.frozen for before in upstream(topology_of(model), name))
 
-    def input_of(self, branch: EncoderBranch) -> EncoderInput:
-        """Return the inputs of an encoder in one sample."""
-        if branch.name in self.inputs:
-            return self.inputs[branch.name]
-        return EncoderInput(branch.encoder.positions)
+    def input_of(self, module: Module) -> EncoderInput:
+        """Return the inputs of an encoder in one sample; of another module its sequence."""
+        if not isinstance(module, EncoderBranch):
+            return EncoderInput(self.seq_length)
+        return self.inputs.get(module.name) or EncoderInput(module.encoder.positions)
 
 
 def language_of(model: Model) -> LanguageModel:
@@ -269,8 +263,8 @@ def step_flops(model: Model, workload: Workload) -> float:
     """Return the model FLOPs of a step; see `mimokit.architecture.flops`."""
     flops, graph = 0.0, topology_of(model)
     for module in modules_of(model):
-        each = workload.input_of(module).count if isinstance(module, EncoderBranch) else 1.0
-        sequences = each * workload.global_batch_size
-        forward = forward_flops(module, workload.length_of(module), sequences).total
+        seen = workload.input_of(module)
+        sequences = seen.count * workload.global_batch_size
+        forward = forward_flops(module, seen.length, sequences).total
         flops += passes(module.name, workload.frozen, upstream(graph, module.name)) * forward
     return flops

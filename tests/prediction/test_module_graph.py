@@ -64,7 +64,7 @@ def fullest_ranks(task: PredictionTask) -> dict[str, float]:
                     stage_memory(
                         module,
                         sizes,
-                        task.workload.length_of(module),
+                        task.workload.input_of(module).length,
                         COUNT,
                         place,
                         frozen=module.name in task.workload.frozen,

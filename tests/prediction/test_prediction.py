@@ -10,7 +10,7 @@ import pytest
 from mimokit.config.sizes import ParallelSizes
 from mimokit.config_files import load_preset
 from mimokit.prediction import Layout, Workload, predict
-from mimokit.prediction.module_costs import encoder_cost
+from mimokit.prediction.module_costs import encoder_cost, load_of
 from mimokit.prediction.task import task_of
 from mimokit.prediction.workload import branches_of
 from tests.prediction.shipped import llava
@@ -48,8 +48,8 @@ def test_a_frozen_encoder_computes_backward_for_no_less_than_no_time() -> None:
     for branch in branches_of(task.model):
         sizes = ParallelSizes(2 ** (count % 4), 1 + count % 3, data=count)
         frozen = replace(task.workload, frozen=frozenset([branch.name]))
-        steps = frozen.micro_batches(sizes)
-        cost = encoder_cost(branch, sizes, frozen, task.system, steps)
+        load = load_of(branch, task.model, sizes, frozen, task.system)
+        cost = encoder_cost(branch, load, frozen)
         assert (np.asarray(cost.backward) >= 0).all()  # rounding made some -2.9e-17 s
 
 

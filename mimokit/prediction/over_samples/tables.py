@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from mimokit.architecture.modules import EncoderBranch
 from mimokit.config.sizes import ParallelSizes
 from mimokit.prediction.frames import frame_links
-from mimokit.prediction.module_costs import encoder_input, language_input
-from mimokit.prediction.step_time import ModuleStep, module_step
+from mimokit.prediction.module_costs import load_of
+from mimokit.prediction.step_time import module_step
+from mimokit.prediction.step_time.pipeline import places
 from mimokit.prediction.step_time.stage import dealt
 from mimokit.prediction.task import PredictionTask
 from mimokit.prediction.workload import language_of
@@ -52,12 +53,11 @@ def encoder_seconds(
     task: PredictionTask, branch: EncoderBranch, sizes: ParallelSizes, items: Floats
 ) -> Seconds:
     """Return the seconds of an encoder on replicas that have so many items; of none, 0."""
-    trained_before = task.workload.trains_before(branch.name, task.model)
-    given = encoder_input(branch, sizes, task.workload, trained_before=trained_before)
+    given = load_of(branch, task.model, sizes, task.workload, task.system).inputs
 
     def at(loads: Floats) -> Floats:
         step = module_step(branch, sizes, replace(given, sequences=loads), task.system, 1.0)
-        return _of_busiest(step, sizes)
+        return np.stack(np.broadcast_arrays(*step.busy(sizes.pipeline)))
 
     forward, backward = interpolated(at, items)
     there = items > 0
@@ -77,13 +77,6 @@ def exchange_seconds(
     return Seconds(forward[None], backward[None])
 
 
-def _of_busiest(step: ModuleStep, sizes: ParallelSizes) -> Floats:
-    """Return forward and backward as `encoder_cost` has them: [2, loads]."""
-    steady = step.passes - step.bubble - 2 * step.hop * (sizes.pipeline - 1)
-    share = np.minimum(np.where(step.work.total > 0, step.forward / step.work.total, 1.0), 1.0)
-    return np.stack(np.broadcast_arrays(steady * share, steady * (1 - share)))
-
-
 def language_seconds(task: PredictionTask, tokens: Floats | None, pairs: Floats | None) -> Seconds:
     """Return the seconds of the language model in rows of so many tokens.
 
@@ -97,8 +90,7 @@ def language_seconds(task: PredictionTask, tokens: Floats | None, pairs: Floats 
     """
     layout, model = task.layout, language_of(task.model)
     sizes = dealt(model, layout.modules[layout.language], task.system)
-    trained_before = task.workload.trains_before(model.name, task.model)
-    given = language_input(model, sizes, task.workload, trained_before=trained_before)
+    given = load_of(model, task.model, sizes, task.workload, task.system).inputs
 
     def at(loads: Floats, lengths: Floats) -> Floats:
         rows = replace(given, seq=lengths, sequences=loads / lengths)
@@ -112,9 +104,8 @@ def language_seconds(task: PredictionTask, tokens: Floats | None, pairs: Floats 
     else:
         every = interpolated_twice(at, tokens, pairs / np.maximum(tokens, 1.0))
         every = np.where(tokens > 0, every, 0.0)
-    depth = int(sizes.pipeline)
-    kinds = [0] + [1] * max(0, depth - 2) + [2] * (depth > 1)
-    return Seconds(every[kinds, 0], every[kinds, 1])
+    stages = places(int(sizes.pipeline))
+    return Seconds(every[stages, 0], every[stages, 1])
 
 
 def interpolated(at: Callable[[Floats], Floats], loads: Floats) -> Floats:

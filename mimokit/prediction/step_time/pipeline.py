@@ -58,6 +58,19 @@ class ModuleStep:
         """Seconds of the step."""
         return self.passes + self.data + self.optimizer
 
+    def busy(self, stages: Numbers) -> tuple[Numbers, Numbers]:
+        """Return forward and backward of the busiest of so many stages, with sends to the next."""
+        steady = self.passes - self.bubble - 2 * self.hop * (stages - 1)
+        work = self.work.total
+        share = np.where(np.greater(work, 0), self.forward / work, 1.0)
+        share = np.minimum(share, 1.0)  # of a frozen encoder rounding makes it 1 + 2e-16
+        return steady * share, steady * (1 - share)
+
+
+def places(stages: int) -> list[int]:
+    """Return which of `ModuleStep.stages` stands for each of so many stages."""
+    return [0, *[1] * (stages - 2), 2][:stages]
+
 
 @remembered
 def module_step(
