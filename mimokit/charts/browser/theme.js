@@ -18,15 +18,20 @@ function hex(color) {
   return context.fillStyle.startsWith("#") ? context.fillStyle : "#888888";
 }
 
+let themes = new WeakMap(); // of roots: a browser computes all styles before it tells a colour
+
 /** The colours to draw with on a canvas inside an element of class mimokit. */
 export function themeOf(node) {
   const root = node.closest(".mimokit");
+  if (themes.has(root)) return themes.get(root);
   const style = getComputedStyle(root);
   const read = (name) => style.getPropertyValue(name).trim();
   const dark = isDark(root.parentElement);
   root.dataset.theme = dark ? "dark" : "light";
-  return { dark, ink: read("--ink"), muted: read("--muted"), line: read("--line"),
+  const theme = { dark, ink: read("--ink"), muted: read("--muted"), line: read("--line"),
     paper: dark ? "#16191d" : "#ffffff", accent: read("--accent"), empty: hex(read("--fill")) };
+  if (root.isConnected) themes.set(root, theme);
+  return theme;
 }
 
 /** What the theme of the page comes down to. */
@@ -53,6 +58,7 @@ export function watchTheme(callback) {
     const now = pageColors();
     if (now === last) return;
     last = now;
+    themes = new WeakMap();
     callback();
   };
   const soon = () => { due ??= setTimeout(look, MILLISECONDS_BEFORE_A_LOOK); };
