@@ -1,6 +1,6 @@
 // The browser's half of LayoutPlanner: draws what Python says and reports what the user does.
 
-import { button, choices, element, setAttribute, setText, tickBox, vector } from "mimokit/dom.js";
+import { button, choices, element, setAttribute, setChildren, setText, tickBox, vector } from "mimokit/dom.js";
 import { Advice } from "./views/planner_advice.js";
 import { renderedAs } from "./views/one_view.js";
 import { Outbox } from "./views/outbox.js";
@@ -41,7 +41,7 @@ class Planner {
     this.late = element("span", { class: "late", role: "status" });
     this.notice = element("p", { class: "notice", role: "status" });
     this.general = new FieldErrors(this);
-    this.verdict = new VerdictStrip();
+    this.verdict = new VerdictStrip(this.root);
     this.numbers = element("div", { class: "numbers" });
     this.others = element("div", { class: "numbers" });
     const numbers = element("section", { "aria-label": "Numbers" }, this.numbers,
@@ -178,7 +178,6 @@ class Planner {
     const heterogeneous = fields.mode === "heterogeneous";
     this.toolbar.update(state);
     setText(this.headline, state.headline || "No valid layout yet");
-    setText(this.notice, "");
     this.showNotice(state);
     this.mode.set(fields.mode);
     this.worldSize.set(fields.world_size, fields.world ? `auto ${fields.world}` : "auto");
@@ -201,8 +200,8 @@ class Planner {
     const numbers = (main) => state.figures.filter((figure) => figure.main === main)
       .map(({ label, value, formula }) => element("span", { title: `${label} = ${formula}` },
         `${label} `, element("b", {}, value)));
-    this.numbers.replaceChildren(...numbers(true));
-    this.others.replaceChildren(...numbers(false));
+    setChildren(this.numbers, ...numbers(true));
+    setChildren(this.others, ...numbers(false));
     this.advice.update(this.model.get("_advice"));
     this.pictures.update(state);
     this.root.classList.toggle("invalid", !state.valid);

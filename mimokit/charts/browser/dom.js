@@ -92,6 +92,16 @@ export function setAttribute(node, name, value) {
   else if (node.getAttribute(name) !== String(value)) node.setAttribute(name, value);
 }
 
+/** Give an element other children; those that it has stay where they equal the new ones. */
+export function setChildren(host, ...children) {
+  children.forEach((child, at) => {
+    const before = host.childNodes[at];
+    if (!before) host.append(child);
+    else if (!before.isEqualNode(child)) before.replaceWith(child);
+  });
+  while (host.childNodes.length > children.length) host.lastChild.remove();
+}
+
 const STEPS = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 };
 
 /**

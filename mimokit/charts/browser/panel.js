@@ -2,7 +2,7 @@
 
 import { PlotArea } from "./area.js";
 import { CrossHair } from "./cross_hair.js";
-import { element, setAttribute, lineLook } from "./dom.js";
+import { element, lineLook, setAttribute, setChildren } from "./dom.js";
 
 const SMALLEST_DRAG = 6; // pixels; less is a click
 
@@ -18,7 +18,6 @@ export class ChartPanel {
     this.title = title;
     this.overIterations = overIterations;
     this.keys = element("span", { class: "keys" });
-    this.shownKeys = "";
     this.canvas = element("canvas", { role: "img", tabindex: overIterations ? 0 : null });
     this.crossHair = overIterations ? new CrossHair() : null;
     this.heading = element("b", {}, title);
@@ -68,16 +67,13 @@ export class ChartPanel {
   }
 
   showKeys(keys, note) {
-    const now = JSON.stringify([keys, note]);
-    if (now === this.shownKeys) return;
-    this.shownKeys = now;
     const nodes = keys.map(([text, color, dash]) => {
       const swatch = element("i", { class: dash ? "stroke" : null });
       swatch.style.background = lineLook(color, dash);
       return element("span", { class: "key" }, swatch, text);
     });
     if (note) nodes.push(element("span", {}, note));
-    this.keys.replaceChildren(...nodes);
+    setChildren(this.keys, ...nodes);
   }
 
   listen() {

@@ -1,6 +1,6 @@
 // Above the charts: how far the run is, what can be done to it, its latest numbers.
 
-import { button, element, setAttribute, setText } from "mimokit/dom.js";
+import { button, element, setAttribute, setChildren, setText } from "mimokit/dom.js";
 import { smoothingSlider } from "mimokit/smoothing.js";
 import { duration, memory, milliseconds, percent, short } from "mimokit/words.js";
 
@@ -148,10 +148,7 @@ export class RunHead {
       const waited = gap === null ? "" : `, ${duration(gap)} without a new step`;
       return `Restart in step ${step}, from step ${resumed}${waited}: ${cause}`;
     });
-    const shown = lines.join("\n");
-    if (shown === this.shownRestarts) return;
-    this.shownRestarts = shown;
-    this.restarts.replaceChildren(...lines.map((line) => element("li", {}, line)));
+    setChildren(this.restarts, ...lines.map((line) => element("li", {}, line)));
   }
 
   drawButtons(status, ended) {

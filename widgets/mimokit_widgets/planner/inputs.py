@@ -8,6 +8,8 @@ from mimokit.config import DataConfig, ModuleArchitecture, ModuleParallelismConf
 from mimokit.config.base import ConfigModel
 from mimokit.config.field_docs import field_docs
 from mimokit.config.parallelism import LEFT_OUT
+from mimokit.config.presets import preset_names
+from mimokit_widgets.planner.networks import published_networks
 from mimokit_widgets.planner.paths import SIZE_INPUTS, short_name
 from mimokit_widgets.planner.training import training_inputs
 
@@ -83,6 +85,8 @@ def inputs() -> dict[str, Any]:
         "data": list(_inputs(DataConfig, DATA_INPUTS)),
         "training": training_inputs(),
         "encoders": list(ENCODER_INPUTS),
+        "presets": list(preset_names()),
+        "published": published_networks(),
     }
 
 

@@ -8,7 +8,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from mimokit.charts._palette import module_colors
-from mimokit.config import ExperimentConfig, preset_names
+from mimokit.config import ExperimentConfig
 from mimokit.planning.frames.batch_frames import encoders_with_frames
 from mimokit.planning.report import PlannedLayout
 from mimokit.planning.report.rows import pipeline_section, plan_title
@@ -23,7 +23,7 @@ from mimokit_widgets.planner.figures import compare, compared_verdicts, figures_
 from mimokit_widgets.planner.found import same_task
 from mimokit_widgets.planner.inputs import EXECUTION_FLAGS, FLAGS
 from mimokit_widgets.planner.limits import MOST_MODULES
-from mimokit_widgets.planner.networks import ENCODER, LANGUAGE, published_networks
+from mimokit_widgets.planner.networks import ENCODER, LANGUAGE
 from mimokit_widgets.planner.outcome import DraftOutcome, ValidLayout
 from mimokit_widgets.planner.samples import samples_picture
 from mimokit_widgets.planner.session import Session
@@ -47,8 +47,6 @@ TABS = {
     "search": "Search",
     "compare": "Compare",
 }
-
-
 AGED = (
     "The model or the batch has been edited since. A layout that is loaded brings back those that "
     "were searched."
@@ -74,8 +72,6 @@ def screen_of(session: Session) -> dict[str, Any]:
         "again": session.again,
         "can_undo": session.history.can_undo,
         "can_redo": session.history.can_redo,
-        "presets": list(preset_names()),
-        "published": published_networks(),
         "pinned": len(session.pins),
         "verdict": None,
         "tab": session.tab,

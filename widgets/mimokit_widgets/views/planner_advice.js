@@ -1,7 +1,7 @@
 // The what-if at a field: its valid values, each with what the layout with it comes to, and the
 // layouts one step away in words. A click takes a value, and so does a drag that passes over it.
 
-import { button, element, setAttribute, setText } from "mimokit/dom.js";
+import { button, element, setAttribute, setChildren, setText } from "mimokit/dom.js";
 
 const QUIET = 120; // milliseconds after the last news before anything is asked
 
@@ -54,7 +54,7 @@ export class Advice {
     }
     const [first = "", ...rest] = advice.why;
     setText(this.first, first);
-    this.rest.replaceChildren(...rest.map((sentence) => element("p", {}, sentence)));
+    setChildren(this.rest, ...rest.map((sentence) => element("p", {}, sentence)));
     this.others.hidden = !rest.length;
     this.node.hidden = !first;
     if (advice.path.join() !== this.path.join()) this.ask();
@@ -104,7 +104,7 @@ export class Advice {
 
 function fill(chip, { value, change, better, memory, fits, besides, shown }) {
   const result = shown ? "now" : change || (memory ? "=" : "");
-  chip.replaceChildren(element("b", {}, value),
+  setChildren(chip, element("b", {}, value),
     element("span", { class: better === null || !fits ? "" : better ? "better" : "worse" }, result),
     element("span", { class: "muted" }, fits ? memory : `${memory} ✗`));
   chip.classList.toggle("bad", !fits);

@@ -38,7 +38,7 @@ export class Field {
     if (this.input.tagName === "SELECT") {
       const known = [...this.input.options].some(({ value }) => value === text);
       if (!known) this.input.append(element("option", { value: text }, text)); // of a file
-      this.input.value = text;
+      if (this.input.value !== text) this.input.value = text; // else it is a change all the same
       return;
     }
     if (placeholder !== undefined) setAttribute(this.input, "placeholder", placeholder);

@@ -1,6 +1,6 @@
 // Who feeds whom, as a small picture.
 
-import { setAttribute, vector } from "mimokit/dom.js";
+import { setAttribute, setChildren, vector } from "mimokit/dom.js";
 
 const HIGH = 24;
 const GAP = { x: 46, y: 8 };
@@ -10,9 +10,6 @@ const wide = (name) => 18 + 7 * Math.min(name.length, 22);
 /** Fill an SVG element with the modules in their layers; layers come from Python. */
 export function drawGraph(host, layers, modules) {
   const known = new Map(modules.map((module) => [module.name, module]));
-  const key = JSON.stringify([layers, modules.map(({ name, color, feeds }) => [name, color, feeds])]);
-  if (host.dataset.key === key) return;
-  host.dataset.key = key;
   const places = new Map();
   let x = 1;
   for (const layer of layers) {
@@ -30,7 +27,7 @@ export function drawGraph(host, layers, modules) {
     .filter((target) => places.has(target))
     .map((target) => arrow(from, places.get(target))));
   const boxes = [...places].flatMap(([name, place]) => box(name, place, known.get(name)?.color));
-  host.replaceChildren(...arrows, ...boxes);
+  setChildren(host, ...arrows, ...boxes);
   const words = modules.filter(({ feeds }) => feeds.length)
     .map(({ name, feeds }) => `${name} feeds ${feeds.join(" and ")}`);
   setAttribute(host, "aria-label", `Graph of modules: ${words.join("; ") || "one module"}.`);

@@ -124,7 +124,7 @@ export class ModuleRow {
     const roles = [module.where, module.beyond, module.language && "language module",
       module.flags.frozen && "frozen"];
     setText(this.where, roles.filter(Boolean).join(" · "));
-    const networks = this.planner.state.published[module.kind];
+    const networks = this.inputs.published[module.kind];
     offer(this.published, [["", "a published model …"], ...networks]);
     this.updateFeeds(module, others);
   }

@@ -1,7 +1,7 @@
 // The pictures of a plan, one tab each; a tab whose plan does not exist is absent.
 
 import { BatchSplitView } from "./batch_split_view.js";
-import { button, element, freshId, setAttribute, setText } from "mimokit/dom.js";
+import { button, element, freshId, setChildren, setText } from "mimokit/dom.js";
 import { FrameView } from "./frame_view.js";
 import { PredictionView } from "./prediction_view.js";
 import { RankMapView } from "./rank_map_view.js";
@@ -84,13 +84,9 @@ export class Pictures {
 
   update(state) {
     this.tabs = state.tabs;
-    const key = JSON.stringify([state.tabs, state.tab]);
-    if (key !== this.key_) {
-      this.key_ = key;
-      const focused = this.bar.contains(document.activeElement);
-      this.bar.replaceChildren(...state.tabs.map((tab) => this.tab(tab, tab.name === state.tab)));
-      if (focused) this.bar.querySelector("[aria-selected=true]")?.focus();
-    }
+    const focused = this.bar.contains(document.activeElement);
+    setChildren(this.bar, ...state.tabs.map((tab) => this.tab(tab, tab.name === state.tab)));
+    if (focused) this.bar.querySelector("[aria-selected=true]")?.focus();
     if (!state.tabs.length) {
       this.panel.replaceChildren(element("p", { class: "muted" },
         "There is no valid layout yet; its pictures will appear here."));

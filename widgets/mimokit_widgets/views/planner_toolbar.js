@@ -1,6 +1,6 @@
 // The planner's head: what is open, undo, files, code.
 
-import { button, chooser, element, offer, setAttribute, setText } from "mimokit/dom.js";
+import { button, chooser, element, setAttribute, setText } from "mimokit/dom.js";
 import { Field } from "./planner_field.js";
 
 /** Messages that change neither the layout nor the picture. */
@@ -18,7 +18,8 @@ export class Toolbar {
         if (this.file.files.length) planner.read(this.file.files[0]);
         this.file.value = "";
       } });
-    this.presets = chooser("Open a preset", [], (name) => {
+    const presets = [["", "Presets …"], ...planner.inputs.presets];
+    this.presets = chooser("Open a preset", presets, (name) => {
       if (name) planner.send({ type: "preset", name });
       this.presets.value = "";
     });
@@ -66,12 +67,11 @@ export class Toolbar {
   }
 
   update(state) {
-    if (state.fields.file !== this.savedTo) this.toggleSaving(false);
+    if (!this.saving.hidden && state.fields.file !== this.savedTo) this.toggleSaving(false);
     this.name.set(state.fields.name);
     this.undo.disabled = !state.can_undo;
     this.redo.disabled = !state.can_redo;
     setText(this.compare, state.pinned ? "End comparison" : "Compare");
     setAttribute(this.compare, "aria-pressed", String(state.pinned > 0));
-    offer(this.presets, [["", "Presets …"], ...state.presets]);
   }
 }

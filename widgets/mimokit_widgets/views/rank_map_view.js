@@ -1,6 +1,6 @@
 // The rank map: every rank a cell in its node, coloured by module.
 
-import { button, dotOf, element, freshId, setAttribute, setText } from "mimokit/dom.js";
+import { button, dotOf, element, freshId, setAttribute, setChildren, setText } from "mimokit/dom.js";
 import { arrange, rankAt } from "./rank_layout.js";
 import { rasterFor } from "./raster.js";
 import { Redraw } from "mimokit/redraw.js";
@@ -88,6 +88,7 @@ export class RankMapView {
     this.arranged = null;
     if (this.awaited !== null && this.awaited < ranks.shown) this.find();
     else this.seek();
+    this.drawLegend(); // with all else that is laid out, before the frame
     this.redraw.soon();
   }
 
@@ -111,7 +112,7 @@ export class RankMapView {
     this.selected = rank;
     this.groups = (details?.modules ?? []).flatMap((module) =>
       module.groups.map((group) => ({ ...group, module: module.name })));
-    this.details.replaceChildren(...(rank === null ? [this.hint()] : this.describe(details)));
+    setChildren(this.details, ...(rank === null ? [this.hint()] : this.describe(details)));
     this.redraw.soon();
   }
 
@@ -171,10 +172,9 @@ export class RankMapView {
 
   /** What share of its cell a module has, and from where: [from, share]. */
   stripe(rank, index) {
-    const here = this.ranks.modules.map((module, number) => [module, number])
-      .filter(([module]) => rank >= module.start && rank < module.start + module.count)
-      .map(([, number]) => number);
-    return [here.indexOf(index) / here.length, 1 / here.length];
+    const { modules } = this.ranks;
+    const here = modules.filter(({ start, count }) => rank >= start && rank < start + count);
+    return [here.indexOf(modules[index]) / here.length, 1 / here.length];
   }
 
   /** What is left free between cells, in units of the layout: as wide however large the zoom. */
@@ -248,14 +248,10 @@ export class RankMapView {
   /** The spans of a module's ranks over which the same modules share a cell. */
   edges(module) {
     const stop = module.start + module.count;
-    const cuts = new Set([module.start, stop]);
-    for (const other of this.ranks.modules) {
-      for (const cut of [other.start, other.start + other.count]) {
-        if (cut > module.start && cut < stop) cuts.add(cut);
-      }
-    }
-    const sorted = [...cuts].sort((a, b) => a - b);
-    return sorted.slice(1).map((cut, at) => [sorted[at], cut]).filter(([a, b]) => b > a);
+    const cuts = this.ranks.modules.flatMap(({ start, count }) => [start, start + count])
+      .filter((cut) => cut >= module.start && cut <= stop);
+    const sorted = [...new Set(cuts)].sort((a, b) => a - b);
+    return sorted.slice(1).map((cut, at) => [sorted[at], cut]);
   }
 
   drawText(context, lit) {
@@ -350,8 +346,9 @@ export class RankMapView {
   }
 
   drawLegend() {
+    const theme = themeOf(this.root);
     const keys = this.ranks.modules.map((module) => {
-      const dots = shades(module.color, this.theme).map(dotOf);
+      const dots = shades(module.color, theme).map(dotOf);
       const sizes = this.ranks.dimensions.map((name, at) => [name.toUpperCase(), module.sizes[at]])
         .filter(([name, size]) => size > 1 || name === "TP" || name === "DP");
       return element("span", { class: "key" }, ...dots, element("b", {}, module.name),
@@ -363,7 +360,7 @@ export class RankMapView {
         `the first ${this.ranks.shown.toLocaleString("en")} of ` +
         `${this.ranks.world.toLocaleString("en")} ranks`));
     }
-    this.legend.replaceChildren(...keys);
+    setChildren(this.legend, ...keys);
   }
 
   /** Which ranks are lit, or null where all are. */

@@ -1,6 +1,6 @@
 // Who talks to whom: a matrix, senders down, receivers across.
 
-import { choices, element, freshId, setAttribute, setText } from "mimokit/dom.js";
+import { choices, element, freshId, setAttribute, setChildren, setText } from "mimokit/dom.js";
 import { Redraw } from "mimokit/redraw.js";
 import { FONT, inkOn, prepared, ramp, themeOf } from "mimokit/theme.js";
 import { Tip } from "mimokit/tip.js";
@@ -76,11 +76,8 @@ export class TrafficView {
     this.chooser.set(kind);
     [...this.kinds.children].forEach((label, at) => {
       const known = kinds[at - 1];
-      const text = label.querySelector("span");
-      const wanted = known ? `${known.name} ${known.total}` : "all kinds";
-      if (text.textContent === wanted) return;
-      text.replaceChildren(element("b", {}, known?.name ?? "all kinds"),
-        known ? ` ${known.total}` : "");
+      setChildren(label.querySelector("span"), element("b", {}, known?.name ?? "all kinds"),
+        new Text(known ? ` ${known.total}` : ""));
       label.title = known?.explained ?? "everything together";
     });
     this.kinds.hidden = !kinds.length;

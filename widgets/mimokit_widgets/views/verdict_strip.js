@@ -1,9 +1,10 @@
 // What a layout comes down to, in one line that stays in view while the fields are scrolled.
 
-import { button, element, freshId, setAttribute, setText } from "mimokit/dom.js";
+import { button, element, freshId, setAttribute, setChildren, setText } from "mimokit/dom.js";
 
 export class VerdictStrip {
-  constructor() {
+  /** root: of which it stays in view. */
+  constructor(root) {
     this.items = new Map();
     this.list = element("dl", { class: "verdicts" });
     this.said = element("p", { class: "muted against", role: "status" });
@@ -13,23 +14,22 @@ export class VerdictStrip {
       this.supposed, this.said);
     this.follow = () => this.stay();
     window.addEventListener("scroll", this.follow, { capture: true, passive: true });
+    this.resizing = new ResizeObserver(this.follow); // sizes read at an edit would delay its frame
+    this.resizing.observe(root);
   }
 
   /** colors: of the modules, by name. */
   update(verdict, colors) {
     this.node.hidden = !verdict;
     if (!verdict) return;
-    const keys = verdict.lines.map(({ key }) => key).join();
-    if (keys !== this.keys) {
-      this.keys = keys;
-      this.items = new Map(verdict.lines.map(({ key }) => [key, new Item(key, this.supposed)]));
-      this.list.replaceChildren(...[...this.items.values()].map(({ node }) => node));
+    for (const line of verdict.lines) {
+      if (!this.items.has(line.key)) this.items.set(line.key, new Item(line.key, this.supposed));
+      this.items.get(line.key).update(line, verdict.gpu);
     }
-    for (const line of verdict.lines) this.items.get(line.key).update(line);
-    this.items.get("memory")?.fill(verdict.bar, colors, verdict.fits, verdict.gpu);
+    setChildren(this.list, ...verdict.lines.map(({ key }) => this.items.get(key).node));
+    this.items.get("memory")?.fill(verdict.bar, colors, verdict.fits);
     setText(this.said, verdict.sentence || verdict.against || "");
     setText(this.supposed, verdict.supposed ?? "");
-    this.stay();
   }
 
   /** A notebook clips its outputs, so that `position: sticky` would stick to the output itself. */
@@ -44,6 +44,7 @@ export class VerdictStrip {
 
   remove() {
     window.removeEventListener("scroll", this.follow, { capture: true });
+    this.resizing.disconnect();
   }
 }
 
@@ -69,8 +70,8 @@ class Item {
       element("dd", {}, this.value, this.note, this.change, this.track));
   }
 
-  update({ label, value, note, band, change, better, why }) {
-    setText(this.label, label);
+  update({ label, value, note, band, change, better, why }, gpu) {
+    setText(this.label, this.track ? `${label} (${gpu})` : label);
     setText(this.value, value);
     setText(this.note, band || note);
     this.note.hidden = !(band || note);
@@ -82,8 +83,7 @@ class Item {
     this.change.classList.toggle("worse", better === false);
   }
 
-  fill(bar, colors, fits, gpu) {
-    setText(this.label, `${this.label.textContent} (${gpu})`);
+  fill(bar, colors, fits) {
     fillMemory(this.track, bar, colors);
     this.node.classList.toggle("bad", !fits);
   }
@@ -100,8 +100,8 @@ function badgeFor(supposed) {
 
 /** One bar: the GPU, with the modules that share it on each other. */
 export function fillMemory(track, bar, colors) {
-  track.replaceChildren(...bar.map(([name, share]) => element("i", { title: name,
+  setChildren(track, ...bar.map(([name, share]) => element("i", { title: name,
     style: `width:${(100 * share).toFixed(2)}%;background:${colors.get(name) ?? "#888"}` })));
   const words = bar.map(([name, share]) => `${name} ${Math.round(100 * share)} %`);
-  track.setAttribute("aria-label", `Of a GPU: ${words.join(", ")}`);
+  setAttribute(track, "aria-label", `Of a GPU: ${words.join(", ")}`);
 }
