@@ -28,7 +28,7 @@ BUDGETS = {
     "core": 90_250,  # goal 76,000; guards, restarts, samples (2,240), GPUs; 50 what will not start
     "mimokit": 101_670,  # goal 90,000; guards and samples, as above; 18 grammars that wait
     "widgets": 9_130,  # what-if, config.json, samples, digits that travel; 8,000: each once
-    "JavaScript": 7_315,  # Play in the stepper; 5,500 likewise
+    "JavaScript": 7_304,  # Play in the stepper; 5,500 likewise
 }
 """What is counted -> the most lines."""
 

@@ -29,24 +29,37 @@ const heard = new Map();
 const tell = (event) =>
   (heard.get(event) ?? []).forEach((listener) => listener({{ type: "done" }}));
 window.unanswered = 0;
+let unsaved = {{}};
+const ask = (message) => {{
+  window.unanswered += 1;
+  window.answer(JSON.stringify(message)).then((text) => {{
+    const news = decoded(JSON.parse(text));
+    for (const [name, value] of Object.entries(news).reverse()) {{ // as marimo hands them on
+      state[name] = value;
+      tell(`change:${{name}}`);
+    }}
+    if (message.method === "custom") tell("msg:custom");
+    window.unanswered -= 1;
+  }});
+}};
 const model = {{
-  get: (name) => state[name], set() {{}}, save_changes() {{}},
+  get: (name) => state[name],
+  set(name, value) {{
+    if (JSON.stringify(state[name]) === JSON.stringify(value)) return;
+    unsaved[name] = state[name] = value;
+    tell(`change:${{name}}`);
+  }},
+  save_changes() {{
+    if (window.answer && Object.keys(unsaved).length) ask({{ method: "update", state: unsaved }});
+    unsaved = {{}};
+  }},
   on: (events, listener) => events.split(" ").forEach((event) =>
     heard.set(event, [...heard.get(event) ?? [], listener])),
   off: (event, listener) =>
     heard.set(event, (heard.get(event) ?? []).filter((each) => each !== listener)),
   send(message) {{
     if (!window.answer) throw new Error("Cannot send");
-    window.unanswered += 1;
-    window.answer(JSON.stringify(message)).then((text) => {{
-      const news = decoded(JSON.parse(text));
-      for (const [name, value] of Object.entries(news).reverse()) {{ // as marimo hands them on
-        state[name] = value;
-        tell(`change:${{name}}`);
-      }}
-      tell("msg:custom");
-      window.unanswered -= 1;
-    }});
+    ask({{ method: "custom", content: message }});
   }},
 }};
 {module}
@@ -76,17 +89,18 @@ def shown(
         width: of the cell that it is in.
         paper: colour of the page.
         styles: style sheets that the page has loaded after the widget's.
-        answered: messages of the browser reach the widget; else its kernel has ended.
+        answered: messages and traits of the browser reach the widget; else its kernel has ended.
         python: handles the messages, where Playwright's event loop would be in the way.
     """
     known = _state(widget)
     if answered:
 
         def answer(text: str) -> str:
+            message = {"content": {"data": json.loads(text)}, "buffers": []}
             if python is None:
-                widget._handle_custom_msg(json.loads(text), [])
+                widget._handle_msg(message)
             else:
-                python.submit(widget._handle_custom_msg, json.loads(text), []).result()
+                python.submit(widget._handle_msg, message).result()
             news = {name: value for name, value in _state(widget).items() if known[name] != value}
             known.update(news)
             return json.dumps(news)

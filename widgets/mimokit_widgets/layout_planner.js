@@ -149,17 +149,10 @@ class Planner {
     try {
       this.show(state);
       if (this.model.saved) this.closeFields();
-      this.tell(state.layout);
+      if (this.model.get("shown") !== state.layout) this.advice.ask();
     } finally { // a picture that fails must not hold back what the user does next
       this.outbox.handled(state.serial);
     }
-  }
-
-  /** marimo runs the cells that read a widget again once its browser has changed it. */
-  tell(layout) {
-    if (this.model.saved || this.model.get("shown") === layout) return;
-    this.model.set("shown", layout);
-    this.model.save_changes();
   }
 
   /** On a page without a kernel pictures can be opened, and nothing edited. */

@@ -62,7 +62,7 @@ class LayoutPlanner(PersistentWidget, entry="layout_planner.js", styles=STYLES):
 
     config = ByIdentity().tag(sync=True, to_json=_as_mapping)
     prediction = traitlets.Dict(read_only=True).tag(sync=True)
-    shown = traitlets.Int(0).tag(sync=True)
+    shown = traitlets.Int(0).tag(sync=True, echo_update=False)
     picked = traitlets.Int(None, allow_none=True).tag(sync=True)
     plan = ByIdentity(read_only=True)
     problems = ByIdentity((), read_only=True)
@@ -70,6 +70,7 @@ class LayoutPlanner(PersistentWidget, entry="layout_planner.js", styles=STYLES):
     _state = traitlets.Dict().tag(sync=True)
     _search = traitlets.Dict().tag(sync=True)
     _advice = traitlets.Dict().tag(sync=True)
+    _asked = traitlets.List(traitlets.Unicode()).tag(sync=True, echo_update=False)
 
     def __init__(
         self,
@@ -199,11 +200,12 @@ class LayoutPlanner(PersistentWidget, entry="layout_planner.js", styles=STYLES):
             return self._session.valid.config if self._session.valid else None
 
     def _on_message(self, _: Any, content: Mapping[str, Any], __: Any) -> None:
-        if content.get("type") == "advise":  # the picture stays as it is
-            with self._turn:
-                self._advice = advice_of(self._session, tuple(map(str, content["path"])))
-            return
         self._do(content)
+
+    @traitlets.observe("shown", "_asked")  # type: ignore[untyped-decorator]
+    def _advise(self, _: object) -> None:
+        with self._turn:
+            self._advice = advice_of(self._session, tuple(self._asked))
 
     def _do(self, message: Mapping[str, Any]) -> None:
         with self._turn:

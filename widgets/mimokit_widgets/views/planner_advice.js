@@ -32,15 +32,18 @@ export class Advice {
     this.row.remove();
   }
 
-  /** Ask once no news come any more; what is drawn then is of the layout that is shown. */
+  /**
+   * Say what is looked at once no news come any more, in one message, since a notebook draws much with
+   * each: Python advises on it, and marimo runs the cells again that read the widget.
+   */
   ask() {
     clearTimeout(this.timer);
+    const { model } = this.planner;
+    if (model.saved) return;
     this.timer = setTimeout(() => {
-      const { planner } = this;
-      const known = planner.model.get("_advice");
-      const layout = planner.state.layout;
-      const same = known?.layout === layout && known.path.join() === this.path.join();
-      if (!planner.model.saved && !same) planner.ask({ type: "advise", path: this.path });
+      model.set("shown", this.planner.state.layout);
+      model.set("_asked", this.path);
+      model.save_changes();
     }, QUIET);
   }
 
