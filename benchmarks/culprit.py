@@ -23,7 +23,7 @@ from benchmarks.table import show
 from mimokit.cluster import EngineCluster, RankError
 from mimokit.config import ExperimentConfig
 from mimokit.experiment import CulpritReport, compute_reference, explain, verify
-from mimokit.experiment.culprit.measures import TOLERANCE
+from mimokit.experiment.tolerances import TOLERANCE
 from tests.experiment.culprit.faults import FAULTS
 from tests.experiment.culprit.faults.fault import Fault
 from tests.layouts import digits_config

@@ -24,7 +24,7 @@ import mimokit
 from mimokit.cluster import EngineCluster
 from mimokit.config import ExperimentConfig
 from mimokit.config.prediction import PredictedInput, PredictionConfig
-from mimokit.experiment import on_rank
+from mimokit.experiment.calibration_on_rank import calibrate_steps
 from mimokit.planning import plan_layout
 from mimokit.prediction.hardware import Hardware
 from tests.layouts import digits_config
@@ -137,7 +137,7 @@ def _train(cluster: EngineCluster, config: ExperimentConfig, outcome: Outcome) -
     for _ in range(TRIES):
         others = Others(cluster)
         times = cluster.run(
-            on_rank.calibrate_steps, plan_layout(longer), longer, WARMUP, world_size=outcome.ranks
+            calibrate_steps, plan_layout(longer), longer, WARMUP, world_size=outcome.ranks
         )
         share = others.share()
         if share <= MOST_OTHERS:

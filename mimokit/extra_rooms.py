@@ -1,50 +1,85 @@
-"""Which rooms next to the core there are, and how the core asks one for something by name.
+"""Which rooms beside the core there are, and how the core asks one for something by name.
 
-The folder `mimokit/extras` may be deleted, whole or in part.
+The core plans, runs, proves and draws one layout. It imports no file of these rooms and works where
+any of them is deleted, whole; `mimokit/extras/__init__.py` says where they enter it. A room that
+uses what is inside other folders has its files there.
 """
 
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
 from mimokit.sentence_error import SentenceError
 
-PACKAGE = f"{__package__}.extras"
 FOLDER = Path(__file__).with_name("extras")
+_ROOMS = {
+    "foreign_loops": "extras/foreign_loops",
+    "generation": "extras/generation",
+    "shrinking": "extras/shrinking",
+    "strategies": "extras/strategies",
+    "search": "layout_search cli/advice_commands cli/search_command experiment/plan_of_model "
+    "prediction/advice prediction/checkpoint_memory prediction/weights_memory widgets/pareto_view",
+    "samples": "prediction/over_samples cli/measure_command experiment/measuring",
+    "formats": "interop/megatron_lm cli/import_command interop/bridge_write interop/command_line "
+    "interop/hugging_face interop/launch interop/megatron_lm_model",
+    "calibration": "engine/calibration cli/calibrate_command experiment/calibration "
+    "experiment/calibration_on_rank experiment/own_runs prediction/calibration prediction/own_runs",
+    "resume_check": "experiment/resume_proof engine/verify/resume experiment/resume_on_rank "
+    "experiment/resume_report",
+    "culprit": "experiment/culprit charts/_seams charts/_tensor_difference engine/verify/seams "
+    "widgets/culprit",
+    "stepper": "experiment/stepping engine/stepper experiment/snapshot experiment/stepper "
+    "planning/stepper/pictures widgets/stepper widgets/view_models/step_arrows "
+    "widgets/view_models/step_clock widgets/view_models/step_picture "
+    "widgets/view_models/step_samples widgets/view_models/step_words "
+    "widgets/view_models/tensor_views",
+}
+ROOMS: Mapping[str, tuple[str, ...]] = {
+    room: tuple(
+        f"{'mimokit_' if place.startswith('widgets/') else 'mimokit/'}{place}"
+        for place in places.split()
+    )
+    for room, places in _ROOMS.items()
+}
+"""Room -> its folders and files, without `.py`; the first one says whether it is there."""
 
 
 class MissingRoomError(SentenceError, ImportError):
-    """What was asked for is in a room next to the core that is not installed."""
+    """What was asked for is in a room beside the core that is not installed."""
 
     def __init__(self, what: str, room: str) -> None:
+        self.room = room
         super().__init__(
-            f"{what} needs the folder mimokit/extras/{room}, which is not there; install all of "
-            "mimokit."
+            f"{what} needs {ROOMS[room][0]}, which is not there; install all of mimokit."
         )
 
 
 def room_of(module: str) -> str | None:
-    """Return the room next to the core that a module is in; None: it is in the core."""
-    inside = module.removeprefix(f"{PACKAGE}.")
-    return None if inside == module else inside.partition(".")[0]
+    """Return the room beside the core that a module is in; None: it is in the core."""
+    path = f"{module.replace('.', '/')}/"
+    rooms = (room for room in ROOMS if any(path.startswith(f"{at}/") for at in ROOMS[room]))
+    return next(rooms, None)
 
 
 def is_there(room: str) -> bool:
-    """Return whether a room next to the core is installed."""
-    return (FOLDER / room / "__init__.py").is_file()
+    """Return whether a room beside the core is installed."""
+    place = FOLDER.parents[1] / ROOMS[room][0]
+    return (place / "__init__.py").is_file() or place.with_suffix(".py").is_file()
 
 
 def import_extra(module: str, what: str) -> ModuleType:
-    """Return a module of a room next to the core.
+    """Return a module of a room beside the core.
 
     Args:
-        module: inside of `mimokit.extras`, such as `"strategies.section"`.
+        module: inside of `mimokit`, such as `"extras.strategies.section"`.
         what: was asked for, as it begins the sentence of the error.
 
     Raises:
         MissingRoomError: the room is not installed.
     """
-    room = module.partition(".")[0]
-    if not is_there(room):
+    name = f"{__package__}.{module}"
+    room = room_of(name)
+    if room is not None and not is_there(room):
         raise MissingRoomError(what, room)
-    return import_module(f"{PACKAGE}.{module}")
+    return import_module(name)

@@ -30,7 +30,7 @@ def lazy_names(
     A submodule that has the name of a public object would hide the object once it is imported, so
     a package must not have one; `tests/test_faces.py` checks that.
 
-    A name of a room next to the core that is not installed is not listed, and raises
+    A name of a room beside the core that is not installed is not listed, and raises
     `MissingRoomError` when it is used; a name whose packages are not installed raises
     `NotInstalledError`.
 
@@ -40,8 +40,8 @@ def lazy_names(
             `from module import name as name`; `from package import name as name` names a submodule.
     """
     homes = _imports_for_type_checking(Path(file).read_text(encoding="utf-8"))
-    rooms = {name: room for name, home in homes.items() if (room := room_of(home)) is not None}
-    missing = {name: room for name, room in rooms.items() if not is_there(room)}
+    rooms = {name: room_of(f"{home}.{name}") for name, home in homes.items()}
+    missing = {name: room for name, room in rooms.items() if room and not is_there(room)}
     there = homes.keys() - missing.keys()
 
     def load(name: str) -> Any:

@@ -186,12 +186,12 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 def environment_secrets() -> dict[str, str]:
     """Return value -> name of the environment variables that look like secrets, longest first."""
-    found = {
+    names = {
         value: name
         for name, value in os.environ.items()
         if _SECRET_NAME.search(name) and len(value) >= _SHORTEST_SECRET
     }
-    return {value: found[value] for value in sorted(found, key=len, reverse=True)}
+    return {value: names[value] for value in sorted(names, key=len, reverse=True)}
 
 
 def without_secrets(text: str, secrets: Mapping[str, str] | None = None) -> str:

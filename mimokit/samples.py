@@ -338,12 +338,12 @@ _EXPERT_COLUMN = re.compile(expert_column(r"(?P<module>.+)", 0).replace("0", r"(
 
 def experts_of(columns: Iterable[str]) -> dict[str, dict[int, str]]:
     """Return module -> expert -> its column, of the modules with such columns in a table."""
-    found: dict[str, dict[int, str]] = {}
+    names: dict[str, dict[int, str]] = {}
     for name in columns:
         match = _EXPERT_COLUMN.fullmatch(name)
         if match is not None:
-            found.setdefault(match["module"], {})[int(match["expert"])] = name
-    return found
+            names.setdefault(match["module"], {})[int(match["expert"])] = name
+    return names
 
 
 def modules_of(columns: Iterable[str]) -> list[str]:
@@ -432,8 +432,8 @@ class _Measured(NamedTuple):
 
 
 def _reduce(over: OverRanks, values: Sequence[_Measured]) -> float:
-    known = [one for one in values if not math.isnan(one.value)]
-    numbers = [one.value for one in known]
+    known = [measured for measured in values if not math.isnan(measured.value)]
+    numbers = [measured.value for measured in known]
     if not numbers:
         return math.nan
     if over is OverRanks.FIRST:
@@ -441,7 +441,7 @@ def _reduce(over: OverRanks, values: Sequence[_Measured]) -> float:
     if over is OverRanks.SLOWEST:
         return max(known, key=attrgetter("seconds")).value
     if over is OverRanks.REPLICAS:
-        numbers = list({one.replica: one.value for one in reversed(known)}.values())
+        numbers = list({measured.replica: measured.value for measured in reversed(known)}.values())
     if over in (OverRanks.MEAN, OverRanks.REPLICAS):
         return math.fsum(numbers) / len(numbers)
     return max(numbers) if over is OverRanks.LARGEST else min(numbers)

@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+from mimokit.extra_rooms import FOLDER, ROOMS, room_of
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -97,14 +99,52 @@ def only_python(folder: str, names: list[str]) -> list[str]:
 
 def test_no_files_import_each_other_in_a_circle() -> None:
     """Imports inside functions count; those for type checking alone do not."""
-    import grimp
-
-    graph = grimp.build_graph(
-        "mimokit", "mimokit_widgets", exclude_type_checking_imports=True, cache_dir=None
-    )
+    graph = imports()
     assert not circles(graph)
     graph.add_import(importer="mimokit.units", imported="mimokit.planning.layout")
     assert any("mimokit.units" in circle for circle in circles(graph))
+
+
+def test_the_core_imports_no_room_beside_it_and_these_import_none_of_another() -> None:
+    """Imports inside functions count; those for type checking alone do not."""
+    graph = imports()
+    assert not imports_of_rooms(graph)
+    planted = {
+        ("mimokit.planning.ranks", "mimokit.layout_search.task"),
+        ("mimokit_widgets.planner.session", "mimokit.experiment.culprit.report"),
+        ("mimokit.layout_search.task", "mimokit.engine.stepper.rows"),
+    }
+    for importer, imported in planted:
+        graph.add_import(importer=importer, imported=imported)
+    assert imports_of_rooms(graph) == planted
+
+
+def imports_of_rooms(graph: Any) -> set[tuple[str, str]]:
+    """Return the imports of a room beside the core from outside of it."""
+    return {
+        (importer, imported)
+        for importer in graph.modules
+        for imported in graph.find_modules_directly_imported_by(importer)
+        if room_of(imported) not in (None, room_of(importer))
+    }
+
+
+def test_the_table_of_rooms_beside_the_core_is_that_of_the_tree() -> None:
+    places = {place for places in ROOMS.values() for place in places}
+    for place in places:
+        at = ROOT / ("widgets" if place.startswith("mimokit_widgets") else "") / place
+        assert at.is_dir() or at.with_suffix(".py").is_file(), place
+    extras = {f"mimokit/extras/{file.parent.name}" for file in FOLDER.glob("*/__init__.py")}
+    assert extras == {place for place in places if place.startswith("mimokit/extras")}
+
+
+def imports() -> Any:
+    """Return which file imports which."""
+    import grimp
+
+    return grimp.build_graph(
+        "mimokit", "mimokit_widgets", exclude_type_checking_imports=True, cache_dir=None
+    )
 
 
 def circles(graph: Any) -> set[frozenset[str]]:

@@ -30,10 +30,10 @@ def calibrate(
     from mimokit.experiment.own_runs import calibrate_from
 
     with refusals():
-        found = calibrate_from(runs, gpu, software=software, save=save)
+        adjusted = calibrate_from(runs, gpu, software=software, save=save)
     if as_json:
-        typer.echo(json.dumps(asdict(found)))
+        typer.echo(json.dumps(asdict(adjusted)))
         return
-    console().print(str(found), highlight=False)
+    console().print(str(adjusted), highlight=False)
     if save is not None:
         console().print(f"Wrote {save}; predict and search take it as --software {save}.")

@@ -1,4 +1,4 @@
-"""Commands: those of the core, then public functions of each `commands.py` in `mimokit/extras`.
+"""Commands: those of `mimokit.cli`, then public functions of `commands.py` in `mimokit/extras`.
 
 A command is imported when it is asked for, or for its line of help.
 """
@@ -20,7 +20,7 @@ CORE = (
     "checkpoints", "frames", "measure", "analyze", "weights", "convert", "memory", "advise",
     "calibrate", "tutorial",
 )  # fmt: skip
-"""Commands of the core, in the order of help."""
+"""Commands of `mimokit.cli`, in the order of help."""
 
 _FUNCTIONS = {"import": "import_layout"}
 """Command -> its function, where the name of the command is a word of Python."""
@@ -31,16 +31,24 @@ class CommandGroup(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of all commands."""
-        return [*CORE, *_extra_rooms()]
+        there = dir(cli)
+        return [*(name for name in CORE if _function(name) in there), *_extra_rooms()]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command; None if there is none of this name."""
         if cmd_name in CORE:
-            return _loaded(cmd_name, getattr(cli, _FUNCTIONS.get(cmd_name, cmd_name)))
+            try:
+                return _loaded(cmd_name, getattr(cli, _function(cmd_name)))
+            except MissingRoomError as error:
+                raise MissingRoomError(f"mimokit {cmd_name}", error.room) from None
         room = _extra_rooms().get(cmd_name)
         if room is None:
             return None
         return _loaded(cmd_name, extra_command(cmd_name, room, f"mimokit {cmd_name}"))
+
+
+def _function(command: str) -> str:
+    return _FUNCTIONS.get(command, command)
 
 
 @cache
@@ -52,7 +60,7 @@ def _loaded(name: str, function: Callable[..., None]) -> Any:
 
 @cache
 def _extra_rooms() -> Mapping[str, str]:
-    """Return command -> the room next to the core that has it."""
+    """Return command -> the room in `mimokit/extras` that has it."""
     return {
         statement.name: file.parent.name
         for file in sorted(FOLDER.glob("*/commands.py"))
@@ -62,10 +70,6 @@ def _extra_rooms() -> Mapping[str, str]:
 
 
 def extra_command(name: str, room: str, option: str) -> Callable[..., None]:
-    """Return a command of a room next to the core, which an option may stand for."""
-    try:
-        module = import_extra(f"{room}.commands", option)
-    except MissingRoomError as error:
-        raise typer.BadParameter(str(error)) from None
-    command: Callable[..., None] = getattr(module, name)
+    """Return a command of a room in `mimokit/extras`, which an option may stand for."""
+    command: Callable[..., None] = getattr(import_extra(f"extras.{room}.commands", option), name)
     return command

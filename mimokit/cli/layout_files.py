@@ -11,8 +11,8 @@ from mimokit.config import ConfigError, ExperimentConfig, PredictionConfig, Prob
 from mimokit.config.text_file import read_text_file, reason_of
 from mimokit.config_files import load_experiment_config
 from mimokit.config_files.inheritance import PRESET_PREFIX
-from mimokit.layout_search.task import load_source
 from mimokit.prediction import Layout, Workload
+from mimokit.prediction.model_source import load_source
 from mimokit.prediction.task import section_of
 
 Format = Literal["yaml", "bridge", "megatron", "torchrun", "slurm"]

@@ -9,6 +9,7 @@ import typer
 
 from mimokit.cli.command_group import CommandGroup
 from mimokit.experiment.refusals import REFUSED
+from mimokit.extra_rooms import MissingRoomError
 from mimokit.pip_extras import NotInstalledError, asked_for
 from mimokit.versions import version_of
 
@@ -59,7 +60,7 @@ def main() -> None:
     try:
         with asked_for(f"mimokit {verb}".strip()):
             app()
-    except NotInstalledError as error:
+    except (NotInstalledError, MissingRoomError) as error:
         typer.echo(str(error), err=True)
         raise SystemExit(REFUSED) from None
     finally:

@@ -8,6 +8,7 @@ import typer
 
 from mimokit.cli.shared import Json, console, presets, rejected, show, write_text
 from mimokit.experiment.refusals import refusals
+from mimokit.extra_rooms import import_extra
 
 if TYPE_CHECKING:
     from mimokit.config import ExperimentConfig
@@ -55,12 +56,11 @@ def plan(
     with refusals():
         planned: str | ExperimentConfig = file
         if _is_model(file):
-            from mimokit.experiment.plan_of_model import config_of_model
-
             if gpus is None:
                 right = "how many GPUs there are is not said; give --gpus"
                 raise rejected(f"Model '{file}': {right}.", "gpus", None)
-            planned = config_of_model(file, gpus, gpu, seq_length, global_batch)
+            plans = import_extra("experiment.plan_of_model", f"Model '{file}'")
+            planned = plans.config_of_model(file, gpus, gpu, seq_length, global_batch)
         elif [gpus, gpu, seq_length, global_batch, output] != [None] * 5:
             right = "--gpus, --gpu, --seq-length, --global-batch and --output are for a config.json"
             raise rejected(f"Config '{file}': {right}; leave them out.", "gpus", gpus)
@@ -69,10 +69,8 @@ def plan(
             layout = plan_layout(planned, world_size, equal_hosts(layout, engines_per_host))
     show(layout, as_json)
     if gpus is not None and not as_json:
-        from mimokit.experiment.plan_of_model import fewer_gpus
-        from mimokit.layout_search import task_of
-
-        if said := fewer_gpus(layout.world_size, task_of(planned, gpus=gpus)):
+        task = import_extra("layout_search", f"Model '{file}'").task_of(planned, gpus=gpus)
+        if said := plans.fewer_gpus(layout.world_size, task):
             typer.echo(said)
     if output is not None and not isinstance(planned, str):
         write_text(planned.to_yaml(), output)

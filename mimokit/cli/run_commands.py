@@ -12,6 +12,7 @@ import typer
 from mimokit.cli import shared
 from mimokit.cli.command_group import extra_command
 from mimokit.experiment.sweeps import options
+from mimokit.extra_rooms import import_extra
 
 if TYPE_CHECKING:
     from mimokit.cluster import EngineCluster
@@ -115,19 +116,17 @@ def _prove_plan(file: str, as_json: bool, runs: bool) -> None:
 def _explain(
     file: str, against: str | None, as_json: bool, steps: int, cluster: str | None
 ) -> None:
-    from mimokit.experiment import explain
-    from mimokit.experiment.culprit.explain import check_alike
-
+    culprit = import_extra("experiment.culprit.explain", "--explain")
     with shared.failures():
-        configs = [_runnable(one) for one in (file, against) if one is not None]
+        configs = [_runnable(each) for each in (file, against) if each is not None]
         try:
-            check_alike(configs[0], configs[-1])  # before engines start
+            culprit.check_alike(configs[0], configs[-1])  # before engines start
         except ValueError as error:
             raise typer.BadParameter(str(error), param_hint="--against") from None
         size = max(config.total_world_size for config in configs)
         with shared.engines_for(size, cluster, progress=True) as engines:
             other = configs[1] if against is not None else None
-            explanation = explain(engines, configs[0], against=other, steps=steps)
+            explanation = culprit.explain(engines, configs[0], against=other, steps=steps)
     shared.show_proof(explanation, as_json)
 
 

@@ -49,9 +49,9 @@ def in_file(pack: Callable[[Take], bytes], folder: Path) -> tuple[PackedCall, IO
 
     None where the arrays are small, or the folder has no room for them.
     """
-    found: list[pickle.PickleBuffer] = []
-    pickled = pack(found.append)
-    arrays = [array.raw() for array in found]
+    buffers: list[pickle.PickleBuffer] = []
+    pickled = pack(buffers.append)
+    arrays = [array.raw() for array in buffers]
     ends = tuple(accumulate((array.nbytes for array in arrays), initial=0))
     if ends[-1] < LARGE:
         return None

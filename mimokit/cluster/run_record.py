@@ -61,13 +61,13 @@ class RunRecord:
 
 def last_record(runs: Path) -> RunRecord | None:
     """Return the last run that is recorded in a folder of runs, None if there is none."""
-    found = []
+    records = []
     for file in runs.glob(f"*/{RUN_FILE}"):
         with contextlib.suppress(OSError, ValueError):
             content = json.loads(file.read_text())
             engines = {int(rank): engine for rank, engine in content["engines"].items()}
-            found.append(RunRecord(**content | {"engines": engines}))
-    return max(found, key=lambda record: record.started, default=None)
+            records.append(RunRecord(**content | {"engines": engines}))
+    return max(records, key=lambda record: record.started, default=None)
 
 
 class RankRecorder:

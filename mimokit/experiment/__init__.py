@@ -10,7 +10,6 @@ from mimokit.lazy import lazy_names
 if TYPE_CHECKING:
     from mimokit.config.runtime import Evaluations as Evaluations
     from mimokit.experiment.calibration import calibrate as calibrate
-    from mimokit.experiment.culprit.at_step import stepper_at as stepper_at
     from mimokit.experiment.culprit.explain import Reference as Reference
     from mimokit.experiment.culprit.explain import compute_reference as compute_reference
     from mimokit.experiment.culprit.explain import explain as explain
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from mimokit.experiment.resume_report import ResumeReport as ResumeReport
     from mimokit.experiment.snapshot import StepSnapshot as StepSnapshot
     from mimokit.experiment.stepper import Stepper as Stepper
+    from mimokit.experiment.stepping.at_culprit import stepper_at as stepper_at
     from mimokit.experiment.stepping.ranks import StepperError as StepperError
     from mimokit.experiment.sweeps.records import ExperimentRecord as ExperimentRecord
     from mimokit.experiment.sweeps.records import ExperimentStatus as ExperimentStatus

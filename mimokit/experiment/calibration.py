@@ -10,7 +10,7 @@ from typing import Any
 from mimokit.cluster import EngineCluster
 from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.config.runtime import MEASURED_PRECISIONS
-from mimokit.experiment import on_rank
+from mimokit.experiment.calibration_on_rank import calibrate_rank, calibrate_steps
 from mimokit.planning.layout import plan_layout
 from mimokit.prediction.calibration import Calibration, fit_calibration, measurements_of
 from mimokit.prediction.calibration.cores import WARMUP, config_of_training, trainings
@@ -67,9 +67,7 @@ def calibrate(
 
     with shown("calibrating", wanted=progress is None) as bar:
         tell = progress or partial(bar.update, None)
-        ranks = cluster.run(
-            on_rank.calibrate_rank, precision, world_size=len(cluster), on_sample=hear
-        )
+        ranks = cluster.run(calibrate_rank, precision, world_size=len(cluster), on_sample=hear)
         steps = list(_trained(cluster, tell)) if ranks[0].shares_cores else []
     fitted = fit_calibration(measurements_of(ranks, steps))
     return replace(fitted, path=save_hardware(fitted.hardware, target))
@@ -80,7 +78,7 @@ def _trained(cluster: EngineCluster, tell: Callable[[str], None]) -> Iterator[St
         tell(f"calibrating: {counted(training.ranks, 'rank')} that train, {training}")
         config, world = config_of_training(training), training.ranks
         plan = plan_layout(config)
-        times = cluster.run(on_rank.calibrate_steps, plan, config, WARMUP, world_size=world)
+        times = cluster.run(calibrate_steps, plan, config, WARMUP, world_size=world)
         wall, cpu = (statistics.fmean(clock) for clock in zip(*times, strict=True))
         yield StepTime(training, wall, cpu)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mimokit import cluster
 from mimokit.config import ExperimentSections
@@ -19,10 +19,10 @@ from mimokit.samples import CalibrationSample, Sample, StepSample, to_wire
 
 if TYPE_CHECKING:
     from mimokit.engine.run_of_rank import Peers
-    from mimokit.prediction.calibration import RankMeasurements
 
 
-def _send(sample: Sample) -> None:
+def send(sample: Sample) -> None:
+    """Hand a sample to the caller."""
     cluster.emit(to_wire(sample))
 
 
@@ -32,7 +32,7 @@ def _send_from(peers: Peers, sample: Sample) -> None:
         sample = replace(sample, rank=sample.rank + peers.first_rank)
     if isinstance(sample, StepSample):
         sample = replace(sample, replica=peers.replica)
-    _send(sample)
+    send(sample)
 
 
 def train_rank(
@@ -51,50 +51,7 @@ def train_rank(
     facts = rank_facts()
     if peak_flops is None:
         peak_flops = peak_of_device(facts.hardware.accelerator, config.runtime.precision)
-    _send(replace(facts, peak_flops_per_sec=peak_flops))
+    send(replace(facts, peak_flops_per_sec=peak_flops))
     with in_replica(plan, config, code) as run:
-        send = _send if run.peers is None else partial(_send_from, run.peers)
-        train_on_rank(run, send, cluster.should_stop, evaluations, trace, peak_flops)
-
-
-def calibrate_rank(precision: str | None) -> RankMeasurements:
-    """Measure on this rank; the caller receives a sample before each part."""
-    from mimokit.engine.calibration import measure
-
-    return measure(_send, precision)
-
-
-def calibrate_steps(
-    plan: LayoutPlan, config: ExperimentSections, warmup: int
-) -> tuple[float, float]:
-    """Train on this rank; return the seconds and CPU seconds of a step."""
-    from mimokit.engine.calibration import median_step_seconds
-    from mimokit.engine.run_of_rank import RunOfRank
-
-    return median_step_seconds(RunOfRank(plan, config), _send, warmup)
-
-
-def open_stepper(
-    name: str, plan: LayoutPlan, config: ExperimentSections, keep: int, code: UserCode
-) -> None:
-    """Build the model of this rank and stop before its first step."""
-    from mimokit.engine.run_of_rank import RunOfRank
-    from mimokit.engine.stepper.session import open_session
-
-    open_session(name, RunOfRank.with_code(plan, config, code), keep)
-
-
-def ask_stepper(name: str, method: str, *args: Any) -> tuple[Any] | None:
-    """Return what a method of this rank's session returns; None if its model was released."""
-    from mimokit.engine.stepper.session import session_of
-
-    session = session_of(name)
-    return None if session is None else (getattr(session, method)(*args),)
-
-
-def close_stepper(name: str) -> bool:
-    """Release the model of this rank."""
-    from mimokit.engine.stepper.session import close_session
-
-    close_session(name)
-    return True
+        emit = send if run.peers is None else partial(_send_from, run.peers)
+        train_on_rank(run, emit, cluster.should_stop, evaluations, trace, peak_flops)

@@ -2,8 +2,11 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from mimokit.architecture.huggingface import from_hf
 from mimokit.architecture.modules import Model, MultimodalModel
@@ -11,7 +14,9 @@ from mimokit.config import ConfigError, ExperimentConfig, Problem
 from mimokit.config.text_file import MOST_CHARACTERS, read_json
 from mimokit.interop import config_of_layout
 from mimokit.layout_search import SearchTask, search
-from mimokit.layout_search.whole_counts import nearest_whole_counts
+from mimokit.layout_search.candidates import Candidates
+from mimokit.layout_search.cost_tables import enumerate_modules
+from mimokit.layout_search.infeasible import any_fits
 from mimokit.prediction import Workload
 from mimokit.units import listed
 
@@ -56,12 +61,44 @@ def fewer_gpus(taken: int, task: SearchTask) -> str:
     gpus = task.gpus
     if taken == gpus:
         return ""
-    nearest = nearest_whole_counts(task)
+    nearest = _nearest_whole_counts(task)
     if not nearest:
         return f"No layout of all {gpus:,} GPUs is faster: it takes {taken:,}."
     counts = listed([f"{count:,}" for count in nearest])
     none = f"No layout takes all {gpus:,} GPUs: it takes {taken:,}."
     return f"{none} The nearest numbers of GPUs that one takes all of: {counts}."
+
+
+def _nearest_whole_counts(task: SearchTask) -> list[int]:
+    """Return the next smaller and the next larger number of GPUs that a layout takes all of.
+
+    Empty where a layout that fits takes all of the task. At most twice as many are looked for.
+    """
+    if _takes_all(task, task.gpus):
+        return []
+    counts = sorted(_counts(replace(task, gpus=2 * task.gpus)))
+    below = [count for count in reversed(counts) if count < task.gpus]
+    above = [count for count in counts if count > task.gpus]
+    nearest = (next((n for n in side if _takes_all(task, n)), None) for side in (below, above))
+    return [count for count in nearest if count is not None]
+
+
+def _takes_all(task: SearchTask, gpus: int) -> bool:
+    constraints = replace(task.constraints, least_gpus=gpus)
+    return any_fits(replace(task, gpus=gpus, constraints=constraints))
+
+
+def _counts(task: SearchTask) -> set[int]:
+    """Return how many ranks language models have, without and with ranks of other modules added."""
+    language, others, _ = enumerate_modules(task)
+    shared = separate = _different(language)
+    for other in others:
+        separate = {count + more for count in separate for more in _different(other)}
+    return {count for count in shared | separate if count <= task.gpus}
+
+
+def _different(module: Candidates) -> set[int]:
+    return {int(ranks) for ranks in np.unique(module.sizes.ranks)}
 
 
 def model_to_train(source: str | Mapping[str, Any]) -> Model:

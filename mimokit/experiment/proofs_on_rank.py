@@ -1,4 +1,4 @@
-"""The functions that prove a layout on ranks: against one process, and against a checkpoint."""
+"""The functions that prove a layout on ranks against one process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from mimokit.planning.types import LayoutPlan
 if TYPE_CHECKING:
     from mimokit.engine.run_of_rank import RunOfRank
     from mimokit.engine.verify.oracle import OracleStart
-    from mimokit.engine.verify.resume import RankRecord
     from mimokit.engine.verify.steps import Noise, OracleStep, StepDifference, StepRounding
 
 
@@ -150,14 +149,3 @@ def compare_rank(
 
     with in_replica(plan, config, code) as run:
         return compare_on_rank(run, oracle[0 if run.peers is None else run.peers.replica])
-
-
-def resume_rank(
-    plan: LayoutPlan, config: ExperimentConfig, before: int | None, after: int, code: UserCode
-) -> RankRecord:
-    """Train, save and train on; with None before it, go on from a checkpoint."""
-    from mimokit.engine.run_of_rank import in_replica
-    from mimokit.engine.verify.resume import record_resumed, record_saved
-
-    with in_replica(plan, config, code) as run:
-        return record_resumed(run, after) if before is None else record_saved(run, before, after)

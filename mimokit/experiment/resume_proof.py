@@ -21,9 +21,9 @@ from mimokit.config import ExperimentConfig, check_runnable
 from mimokit.config.checked_code import checked_code
 from mimokit.config.runtime import PRECISION_OF_RUNS, CheckpointConfig
 from mimokit.config.user_code import UserCode
-from mimokit.experiment import proofs_on_rank
 from mimokit.experiment.prepare import Config, check_room, finalized_copy
 from mimokit.experiment.reference import for_verification
+from mimokit.experiment.resume_on_rank import resume_rank
 from mimokit.experiment.resume_report import ResumeReport
 from mimokit.experiment.trainable import check_trainable
 from mimokit.experiment.verification import TOLERANCE
@@ -121,7 +121,7 @@ def _run(
 ) -> list[RankRecord]:
     plan = plan_layout(config)
     records: list[RankRecord] = cluster.run(
-        proofs_on_rank.resume_rank, plan, config, before, AFTER, code, world_size=plan.world_size
+        resume_rank, plan, config, before, AFTER, code, world_size=plan.world_size
     )
     return records
 

@@ -2,11 +2,8 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
-from mimokit.architecture import LanguageModel
 from mimokit.config.errors import ConfigError, Problem
-from mimokit.prediction import Layout, Workload
 from mimokit.units import shown
 
 LARGEST = 2**40
@@ -17,21 +14,6 @@ MEGATRON_LM = "Megatron-LM arguments"
 
 Options = Mapping[str, Sequence[str]]
 """Flag without dashes in front -> its values."""
-
-
-@dataclass(frozen=True)
-class Imported:
-    """The content of a file.
-
-    Attributes:
-        workload: what one step computes, or None if the file does not state it.
-        model: the language model, or None if the file does not describe it.
-    """
-
-    layout: Layout
-    workload: Workload | None = None
-    model: LanguageModel | None = None
-    notes: tuple[str, ...] = ()
 
 
 def wrong_file(where: str, field: str, value: object, sentence: str) -> ConfigError:

@@ -19,8 +19,9 @@ from mimokit.interop.command_line import wrong_file
 from mimokit.interop.size_fields import rank_fields
 from mimokit.planning.weights import WeightPlanner, read_directory
 from mimokit.planning.weights.generation_planners import check_room_for_image, placeholder
-from mimokit.prediction.weights_memory import LANGUAGE
 from mimokit.units import shown
+
+LANGUAGE = "language_module"
 
 MOST_TENSOR_PARALLEL = 8
 """Ranks that share a layer at most: those of one NVLink domain."""

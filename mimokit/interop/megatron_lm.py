@@ -14,13 +14,13 @@ from mimokit.config.sizes import (
 )
 from mimokit.interop.command_line import (
     MEGATRON_LM,
-    Imported,
     Options,
     number,
     options_of,
     word,
     wrong_file,
 )
+from mimokit.interop.imported_layout import Imported
 from mimokit.interop.megatron_lm_model import model_of
 from mimokit.prediction import Layout, Workload
 from mimokit.prediction.layout import LANGUAGE

@@ -4,8 +4,9 @@ from mimokit.layout_search.constraints import DIMENSIONS, MODES, Constraints, Ob
 from mimokit.layout_search.explain import one_step_away
 from mimokit.layout_search.result import SearchResult
 from mimokit.layout_search.search import SearchProgress, search, task_of
-from mimokit.layout_search.task import ModelSource, SearchTask, resolve_source
+from mimokit.layout_search.task import SearchTask
 from mimokit.layout_search.why_not import WhyNot
+from mimokit.prediction.model_source import ModelSource, resolve_source
 
 __all__ = [
     "DIMENSIONS",

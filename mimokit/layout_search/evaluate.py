@@ -10,8 +10,8 @@ from mimokit.config.runtime import DeploymentMode
 from mimokit.layout_search.blocks import LayoutBlock, other_ranks
 from mimokit.layout_search.constraints import MODES, score
 from mimokit.layout_search.cost_tables import Tables
+from mimokit.layout_search.incumbents import Reached
 from mimokit.layout_search.pareto import Kept, joined, lower_edges
-from mimokit.layout_search.reached import Reached
 from mimokit.layout_search.sieve import TOO_MUCH_MEMORY, PickedLayouts, Sieve
 from mimokit.layout_search.task import SearchTask, passes_of
 from mimokit.prediction import layout_cost

@@ -9,8 +9,8 @@ from mimokit.config.graph import topological_order
 from mimokit.config.sizes import ParallelSizes
 from mimokit.layout_search.constraints import MODES
 from mimokit.layout_search.evaluate import Scan
+from mimokit.layout_search.incumbents import PER_MODE
 from mimokit.layout_search.pareto import Kept, front
-from mimokit.layout_search.reached import PER_MODE
 from mimokit.layout_search.space import spread
 from mimokit.prediction import Layout, Prediction
 from mimokit.prediction.layout import connected

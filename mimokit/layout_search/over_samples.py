@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mimokit.config.runtime import BALANCED
+from mimokit.extra_rooms import import_extra
 from mimokit.layout_search.constraints import score
 from mimokit.prediction import Layout, Prediction
 from mimokit.prediction.band import is_tie
 from mimokit.prediction.layout import micro_batches
-from mimokit.prediction.over_samples import (
-    DRAWN,
-    Policy,
-    PolicyPrediction,
-    SamplesPrediction,
-    predict_samples,
-)
 from mimokit.prediction.sample_loads import loads_of
 from mimokit.tables import Report, Section
 from mimokit.units import counted, gib_text, seconds_text
@@ -27,6 +22,7 @@ from mimokit.workload.mix import TAIL, SampleMix, mix_of
 
 if TYPE_CHECKING:
     from mimokit.layout_search.task import SearchTask
+    from mimokit.prediction.over_samples import Policy, PolicyPrediction, SamplesPrediction
 
 ROWS = 10
 LEAST_KEPT = 0.8
@@ -101,7 +97,9 @@ class SearchOverSamples(Report):
             return "No samples are larger than the others."
         task = replace(self.task, workload=replace(self.task.workload, mix=mix))
         mine, its = (
-            predict_samples(task.prediction_task(each.samples.layout), [each.chosen.policy])
+            _samples().predict_samples(
+                task.prediction_task(each.samples.layout), [each.chosen.policy]
+            )
             for each in (self.best, other)
         )
         left = its.policies[0].mean / mine.policies[0].mean - 1
@@ -167,7 +165,7 @@ def evaluated(task: SearchTask, prediction: Prediction) -> LayoutOverSamples:
     layouts = [prediction.layout, *_fewer_at_once(task, prediction)]
     best: LayoutOverSamples | None = None
     for layout in layouts:
-        samples = predict_samples(task.prediction_task(layout), policies_of(task))
+        samples = _samples().predict_samples(task.prediction_task(layout), policies_of(task))
         for policy in samples.policies:
             known = LayoutOverSamples(
                 prediction, samples, policy, policy.memory <= task.memory_limit
@@ -185,11 +183,16 @@ def policies_of(task: SearchTask) -> tuple[Policy, ...]:
 
     Rows have the samples of a micro-batch, so that its sizes are lengths of rows, too.
     """
-    known = [DRAWN, Policy(packing="row")]
-    if task.branches:
-        shared = Policy(shared_frames=True)
-        known = [DRAWN, Policy(order=BALANCED), shared, known[1], replace(shared, packing="row")]
-    return tuple(known)
+    drawn, policy = _samples().DRAWN, _samples().Policy
+    in_row = policy(packing="row")
+    if not task.branches:
+        return drawn, in_row
+    shared = policy(shared_frames=True)
+    return drawn, policy(order=BALANCED), shared, in_row, replace(shared, packing="row")
+
+
+def _samples() -> ModuleType:
+    return import_extra("prediction.over_samples", "A search over samples")
 
 
 def _fewer_at_once(task: SearchTask, prediction: Prediction) -> Iterator[Layout]:

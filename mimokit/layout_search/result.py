@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mimokit.extra_rooms import import_extra
 from mimokit.layout_search.explain import explain
 from mimokit.layout_search.task import SearchTask
 from mimokit.layout_search.why_not import WhyNot, why_not
@@ -107,10 +108,9 @@ class SearchResult(Report):
 
     def telling(self, count: int = 3) -> tuple[Prediction, ...]:
         """Return the finalists whose runs would tell `calibrate_from` most, the first one first."""
-        from mimokit.prediction.own_runs.fit import most_telling
-
+        fit = import_extra("prediction.own_runs.fit", "What runs would tell")
         tasks = [self.task.prediction_task(each.layout) for each in self.finalists]
-        return tuple(self.finalists[place] for place in most_telling(tasks, count))
+        return tuple(self.finalists[place] for place in fit.most_telling(tasks, count))
 
     def to_frame(self) -> pd.DataFrame:
         """Return the finalists and the front as a table, one row per layout, the best first.

@@ -25,8 +25,9 @@ from mimokit.layout_search.evaluate import Scan
 from mimokit.layout_search.finalists import choose_finalists
 from mimokit.layout_search.infeasible import nothing_fits
 from mimokit.layout_search.result import SearchResult
-from mimokit.layout_search.task import ModelSource, SearchTask, load_source, resolve_source
+from mimokit.layout_search.task import SearchTask
 from mimokit.prediction import Prediction, Workload
+from mimokit.prediction.model_source import ModelSource, load_source, resolve_source
 from mimokit.prediction.step_time import Software
 from mimokit.prediction.task import (
     HardwareSource,

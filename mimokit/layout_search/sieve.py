@@ -20,8 +20,8 @@ from mimokit.config.sizes import Numbers
 from mimokit.layout_search.blocks import Choices, LayoutBlock, other_ranks
 from mimokit.layout_search.constraints import score
 from mimokit.layout_search.cost_tables import Tables
+from mimokit.layout_search.incumbents import Reached
 from mimokit.layout_search.pairs import Kinds, Pairs, ValidLanguages
-from mimokit.layout_search.reached import Reached
 from mimokit.layout_search.task import SearchTask
 from mimokit.prediction import layout_cost
 from mimokit.prediction.deployment_modes import memory_apart, memory_together, seconds_beside

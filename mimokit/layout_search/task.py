@@ -1,34 +1,25 @@
 """One search: the model, the hardware and the objective."""
 
 import math
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
-from typing import Any
 
-from mimokit.architecture import Model, from_hf, load_model, model_names
-from mimokit.architecture.from_config import model_of_config
+from mimokit.architecture import Model
 from mimokit.architecture.modules import (
     DecoderHead,
     EncoderBranch,
     LanguageModel,
-    MultimodalModel,
 )
-from mimokit.config import ExperimentConfig
-from mimokit.config.errors import ConfigError, Problem, unknown_name
 from mimokit.config.rules.combinations import Part
 from mimokit.config.runtime import DeploymentMode
-from mimokit.config_files import config_from_mapping, load_experiment_config
-from mimokit.config_files.inheritance import PRESET_PREFIX
 from mimokit.layout_search.constraints import Constraints, Objective
 from mimokit.prediction import Layout, Prediction, Workload
 from mimokit.prediction.hardware import Hardware
 from mimokit.prediction.layout import micro_batches
 from mimokit.prediction.prediction import predict_task
 from mimokit.prediction.step_time import Software, System
-from mimokit.prediction.task import PredictionTask, system_of, workload_of_config
+from mimokit.prediction.task import PredictionTask, system_of
 from mimokit.prediction.workload import branches_of, decoders_of, language_of, topology_of
 
 
@@ -124,44 +115,3 @@ def passes_of(micro_batches: int) -> Iterator[int]:
     while passes < 2 * micro_batches:
         yield min(passes, micro_batches)
         passes *= 2
-
-
-ModelSource = Model | ExperimentConfig | Mapping[str, Any] | str | os.PathLike[str]
-
-
-def load_source(source: ModelSource) -> Model | ExperimentConfig:
-    """Return the model or the experiment that a source names.
-
-    Args:
-        source: a model; the name of a shipped one; a Hugging Face directory or config.json, which
-            becomes what a run computes of it; an experiment (config, mapping in the form of a YAML
-            file, YAML file or `preset:NAME`).
-    """
-    if isinstance(source, Model | ExperimentConfig):
-        return source
-    if isinstance(source, Mapping):
-        return config_from_mapping(source)
-    name = os.fspath(source)
-    if name.startswith(PRESET_PREFIX) or Path(name).suffix in (".yaml", ".yml"):
-        return load_experiment_config(name)
-    if name in model_names():
-        return load_model(name)
-    if os.sep not in name and not os.path.exists(name):
-        raise unknown_name("Model", name, model_names())
-    model = from_hf(name)
-    return model.computed if isinstance(model, MultimodalModel) else model
-
-
-def resolve_source(source: ModelSource, workload: Workload | None) -> tuple[Model, Workload]:
-    """Return a model and what one step computes: the workload given, or the experiment's."""
-    loaded = load_source(source)
-    if isinstance(loaded, ExperimentConfig):
-        return model_of_config(loaded.model, loaded.name), workload or workload_of_config(loaded)
-    if workload is None:
-        sentence = (
-            f"Workload: nothing says what one step of '{loaded.name}' computes; give seq_length "
-            "and global_batch_size (--seq-length, --global-batch), or an experiment, which has "
-            "both."
-        )
-        raise ConfigError([Problem("workload", "workload", None, sentence)])
-    return loaded, workload

@@ -188,6 +188,6 @@ def plan_replicas(
 def strategies() -> ModuleType:
     """Return what the room of strategies does; raise `ConfigError` if it is not installed."""
     try:
-        return import_extra("strategies.replicas", "Section 'strategy'")
+        return import_extra("extras.strategies.replicas", "Section 'strategy'")
     except MissingRoomError as error:
         raise ConfigError([Problem("strategy", "strategy", None, str(error))]) from None

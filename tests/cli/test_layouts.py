@@ -11,7 +11,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 import mimokit
-from mimokit.cli import layout_commands
+from mimokit.cli import search_command
 from mimokit.cli.layout_files import searched
 from mimokit.cli.main import app
 from mimokit.layout_search import SearchProgress
@@ -123,11 +123,11 @@ def test_a_search_on_a_terminal_shows_how_far_it_is(monkeypatch: pytest.MonkeyPa
     terminal = io.StringIO()
     terminal.isatty = lambda: True  # type: ignore[method-assign]
     monkeypatch.setattr(sys, "stderr", terminal)
-    with layout_commands._progress() as show:
+    with search_command._progress() as show:
         show(SearchProgress(0.5, 123_456, 1.0))
     assert "123,456 layouts" in terminal.getvalue()
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    with layout_commands._progress() as show:
+    with search_command._progress() as show:
         assert show is None
 
 

@@ -174,7 +174,7 @@ def test_a_single_rejected_config_leaves_an_error_where_results_were_asked_for(
 @pytest.mark.usefixtures("no_engines")
 def test_resuming_a_complete_sweep_starts_no_engines(tmp_path: Path) -> None:
     from mimokit.experiment.sweeps.experiments import choose, collect
-    from mimokit.experiment.sweeps.prepared import prepare_sweep
+    from mimokit.experiment.sweeps.prepared_sweep import prepare_sweep
 
     file = _write(tmp_path / "good.yaml")
     prepared = prepare_sweep(choose(collect(file), 2), results_dir=tmp_path / "results")

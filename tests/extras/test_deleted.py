@@ -10,30 +10,69 @@ from pathlib import Path
 import pytest
 
 from mimokit.config import StrategyConfig
-from mimokit.extra_rooms import FOLDER
+from mimokit.extra_rooms import ROOMS
 from tests.layouts import digits_config
 
-ROOMS = sorted(file.parent.name for file in FOLDER.glob("*/__init__.py"))
+ROOT = Path(__file__).parents[2]
+ASKED = {
+    "foreign_loops": "watch",
+    "generation": "experiment.ShardedModel",
+    "shrinking": "experiment.explain_shrunk",
+    "strategies": "experiment.Trainer",
+    "search": "search",
+    "samples": "predict_over_samples",
+    "formats": "interop.to_slurm",
+    "calibration": "calibrate",
+    "resume_check": "experiment.resume_check",
+    "culprit": "experiment.explain",
+    "stepper": "experiment.Stepper",
+}
+"""Room -> a public name that it has, inside of `mimokit`."""
+SAY_WHAT_THEY_NEED = {"culprit": {"ShrunkReport", "explain_shrunk"}}
+"""Deleted room -> names of other rooms, which need it."""
+COMMANDS = {
+    "foreign_loops": "compare",
+    "generation": "generate",
+    "shrinking": "shrink",
+    "strategies": "strategy",
+    "search": "search",
+    "samples": "measure",
+    "formats": "import",
+    "calibration": "calibrate",
+}
 NAMES = """
+import json, sys
 import mimokit, mimokit_widgets
-from mimokit import analysis, charts, cluster, engine, experiment
-for face in (mimokit, mimokit_widgets, analysis, charts, cluster, engine, experiment):
+from mimokit import analysis, charts, cli, cluster, engine, experiment, interop, planning
+from mimokit import prediction
+told, needs = {}, set()
+for face in (
+    mimokit, mimokit_widgets, analysis, charts, cli, cluster, engine, experiment, interop,
+    planning, prediction,
+):
     for name in face.__all__:
-        getattr(face, name)
-try:
-    mimokit.watch
-except ImportError as error:
-    print(error)
+        try:
+            getattr(face, name)
+        except ImportError as error:
+            assert type(error).__name__ == "MissingRoomError", repr(error)
+            needs.add(name)
+for dotted in sys.argv[1:]:
+    face, _, name = f"mimokit.{dotted}".rpartition(".")
+    try:
+        getattr(sys.modules[face], name)
+    except ImportError as error:
+        told[dotted] = str(error)
+print(json.dumps([sorted(needs), told]))
 """
 
 
 def without(rooms: list[str], folder: Path) -> Path:
     """Copy the packages without some rooms beside the core."""
-    for package in (FOLDER.parent, FOLDER.parents[1] / "widgets" / "mimokit_widgets"):
+    for package in (ROOT / "mimokit", ROOT / "widgets" / "mimokit_widgets"):
         unwanted = shutil.ignore_patterns("__pycache__")
         shutil.copytree(package, folder / package.name, ignore=unwanted)
-    for room in rooms:
-        shutil.rmtree(folder / "mimokit" / "extras" / room)
+    for place in (folder / place for room in rooms for place in ROOMS[room]):
+        shutil.rmtree(place) if place.is_dir() else place.with_suffix(".py").unlink()
     return folder
 
 
@@ -47,18 +86,31 @@ def run(folder: Path, *words: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("rooms", [ROOMS, *([room] for room in ROOMS)], ids=" ".join)
-def test_the_core_plans_and_proves_without(rooms: list[str], tmp_path: Path) -> None:
-    folder = without(rooms, tmp_path)
+def test_the_core_plans_and_proves_without_any(tmp_path: Path) -> None:
+    folder = without(list(ROOMS), tmp_path)
     config = digits_config((1, 2), (2, 1), num_iterations=3).save(tmp_path / "small.yaml")
-    mimokit = "-m", "mimokit"
-    assert ("compare" in run(folder, *mimokit, "--help")) == ("foreign_loops" not in rooms)
-    assert json.loads(run(folder, *mimokit, "plan", str(config), "--json"))
-    proved = json.loads(run(folder, *mimokit, "verify", str(config), "--steps", "1", "--json"))
-    assert proved["passed"]
-    told = run(folder, "-c", NAMES)
-    sentence = "mimokit.watch needs the folder mimokit/extras/foreign_loops, which is not there"
-    assert told.startswith(sentence) == ("foreign_loops" in rooms)
+    assert json.loads(run(folder, "-m", "mimokit", "plan", str(config), "--json"))
+    verify = "-m", "mimokit", "verify", str(config), "--steps", "1", "--json"
+    assert json.loads(run(folder, *verify))["passed"]
+    assert json.loads(run(folder, "-c", NAMES, *ASKED.values()))[1].keys() == set(ASKED.values())
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_all_names_and_commands_but_those_of_a_room_are_there_without_it(
+    room: str, tmp_path: Path
+) -> None:
+    folder = without([room], tmp_path)
+    listed = run(folder, "-m", "mimokit", "--help")
+    assert [each for each, name in COMMANDS.items() if f" {name} " not in listed] == [
+        each for each in COMMANDS if each == room
+    ]
+    needs, told = json.loads(run(folder, "-c", NAMES, *ASKED.values()))
+    assert set(needs) == SAY_WHAT_THEY_NEED.get(room, set())
+    name = ASKED[room]
+    assert told[name] == (
+        f"mimokit.{name} needs {ROOMS[room][0]}, which is not there; install all of mimokit."
+    )
+    assert {each.rpartition(".")[2] for each in told.keys() - {name}} <= set(needs)
 
 
 @pytest.mark.parametrize(
@@ -66,6 +118,11 @@ def test_the_core_plans_and_proves_without(rooms: list[str], tmp_path: Path) -> 
     [
         ("shrinking", ["verify", "preset:llava_7b_colocated", "--shrink"], "--shrink needs"),
         ("strategies", ["plan", "replicas.yaml"], "Section 'strategy' needs"),
+        ("search", ["search", "preset:llava_7b_colocated", "--gpus", "8"], "mimokit search needs"),
+        ("search", ["plan", "config.json", "--gpus", "8"], "Model 'config.json' needs"),
+        ("formats", ["export", "small.yaml", "--to", "slurm"], "mimokit.interop.to_slurm needs"),
+        ("resume_check", ["verify", "small.yaml", "--resume-check"], "resume_check needs"),
+        ("culprit", ["verify", "replicas.yaml", "--explain"], "--explain needs"),
     ],
 )
 def test_what_needs_a_room_says_so(
@@ -73,6 +130,7 @@ def test_what_needs_a_room_says_so(
 ) -> None:
     folder = without([room], tmp_path)
     config = digits_config((1, 2), (2, 1))
+    config.save(tmp_path / "small.yaml")
     config.strategy = StrategyConfig(name="diloco", replicas=2)
     config.save(tmp_path / "replicas.yaml")
     command = [sys.executable, "-m", "mimokit", *words]
@@ -81,4 +139,4 @@ def test_what_needs_a_room_says_so(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
-    assert f"{sentence} the folder mimokit/extras/{room}" in done.stderr
+    assert f"{sentence} {ROOMS[room][0]}" in done.stderr

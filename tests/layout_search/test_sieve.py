@@ -12,8 +12,8 @@ from mimokit.layout_search.blocks import blocks
 from mimokit.layout_search.constraints import MODES
 from mimokit.layout_search.cost_tables import enumerate_modules, make_tables
 from mimokit.layout_search.evaluate import Scan
+from mimokit.layout_search.incumbents import PER_MODE
 from mimokit.layout_search.pareto import Kept, front
-from mimokit.layout_search.reached import PER_MODE
 from mimokit.prediction import EncoderInput, Workload
 from mimokit.prediction.deployment_modes import memory_apart, seconds_beside
 from tests import seams

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from mimokit.architecture import Transformer
-from mimokit.architecture.layer_work.saved import layer_activations
+from mimokit.architecture.layer_work.saved_activations import layer_activations
 from mimokit.architecture.rank_parameters import RankParameters
 from mimokit.config.sizes import RECOMPUTE_NAMES, ParallelSizes
 from mimokit.prediction.memory import Storage, stage_memory

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from mimokit.architecture import Transformer
-from mimokit.architecture.layer_work.saved import layer_activations
+from mimokit.architecture.layer_work.saved_activations import layer_activations
 from mimokit.architecture.rank_parameters import rank_parameters
 from mimokit.architecture.transformer import layer_parameters
 from mimokit.config.sizes import RECOMPUTE_FULL, RECOMPUTE_SELECTIVE, ParallelSizes

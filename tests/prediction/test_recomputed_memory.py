@@ -4,7 +4,11 @@ from typing import Any
 
 import pytest
 
-from mimokit.architecture.layer_work.saved import layer_activations, saved_tensors, whole_layer
+from mimokit.architecture.layer_work.saved_activations import (
+    layer_activations,
+    saved_tensors,
+    whole_layer,
+)
 from mimokit.architecture.layers_on_stage import StageLayers
 from mimokit.config.recipe import RecipeConfig
 from mimokit.config.sizes import ParallelSizes

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mimokit.charts.browser.joined import BROWSER, imported
+from mimokit.charts.browser.bundle import BROWSER, imported
 from mimokit_widgets import modules
 from mimokit_widgets.modules import joined_modules
 from tests.rows import rows

@@ -12,7 +12,7 @@ from IPython.core.getipython import get_ipython
 from IPython.display import DisplayHandle, display
 from ipywidgets import DOMWidget
 
-from mimokit.charts.browser.saved import saved_view
+from mimokit.charts.browser.saved_view import saved_view
 from mimokit_widgets.modules import joined_modules, joined_styles, saved_modules
 
 JUPYTERS = {"_esm", "_css", "_anywidget_id", *DOMWidget.class_trait_names(sync=True)}

@@ -1,12 +1,18 @@
 """`show_culprit`: the first wrong tensor of a layout, in pictures, and its step in the stepper."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from IPython.display import display
 
 from mimokit import charts
 from mimokit.cluster import EngineCluster
-from mimokit.experiment import CulpritReport, stepper_at
+from mimokit.experiment import CulpritReport
 from mimokit.experiment.prepare import Config
-from mimokit_widgets.stepper import StepperView
+
+if TYPE_CHECKING:
+    from mimokit_widgets import StepperView
 
 
 def show_culprit(
@@ -17,6 +23,9 @@ def show_culprit(
     Returns:
         The stepper at that step, to show as the last line of a cell; None: no tensor differs.
     """
+    from mimokit.experiment import stepper_at
+    from mimokit_widgets import StepperView
+
     display(report)
     display(charts.seams(report.rows()))
     if report.divergence is None:

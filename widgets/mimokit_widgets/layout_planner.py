@@ -17,7 +17,7 @@ from mimokit_widgets.planner.advice import advice_of
 from mimokit_widgets.planner.code import as_torchrun
 from mimokit_widgets.planner.draft import RANKS_PER_NODE, Draft, content_of, start
 from mimokit_widgets.planner.inputs import inputs
-from mimokit_widgets.planner.saved import saved_answers
+from mimokit_widgets.planner.saved_answers import saved_answers
 from mimokit_widgets.planner.screen import screen_of
 from mimokit_widgets.planner.session import Session
 from mimokit_widgets.planner.verdicts import verdict_mapping

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from mimokit.charts.browser.joined import BROWSER, joined_module, styles_of
+from mimokit.charts.browser.bundle import BROWSER, joined_module, styles_of
 
 HERE = Path(__file__).parent
 SHOW = """

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from mimokit.analysis import Runs
 from mimokit.analysis.two_runs import pair_of
 from mimokit.charts import _palette
-from mimokit.charts.browser.joined import joined_module, styles_of
-from mimokit.charts.browser.saved import saved_view
+from mimokit.charts.browser.bundle import joined_module, styles_of
+from mimokit.charts.browser.saved_view import saved_view
 from mimokit.charts.runs_view.content import RunsContent, runs_content
 from mimokit.charts.runs_view.details import run_details, run_figures
 from mimokit.charts.runs_view.difference import run_difference

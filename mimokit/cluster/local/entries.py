@@ -180,7 +180,7 @@ def clear(entry: ClusterEntry) -> None:
 def _places() -> list[Path]:
     """Where folders are made, and where processes with another TMPDIR have made theirs."""
     place = tempfile.gettempdir()
-    return [Path(one) for one in dict.fromkeys((place, "/tmp")) if len(one) <= LONGEST_PLACE]
+    return [Path(each) for each in dict.fromkeys((place, "/tmp")) if len(each) <= LONGEST_PLACE]
 
 
 def _is_ours(folder: Path) -> bool:

@@ -107,7 +107,7 @@ class LocalPool(Linked):
         self.link = connect(
             connection_file(self.directory), START_SECONDS * slowdown(), self._check
         )
-        self._wait_registered([one for one in self._slots if one not in self._dead], progress)
+        self._wait_registered([slot for slot in self._slots if slot not in self._dead], progress)
 
     def _await_taken(self) -> None:
         began = time.monotonic()

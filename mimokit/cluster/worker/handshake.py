@@ -64,13 +64,13 @@ def watched(break_off: Callable[[], object]) -> Iterator[None]:
     Raises:
         ForeignRankError: that was so, or a connection broke and the system says who interferes.
     """
-    formed, found = threading.Event(), list[str]()
+    formed, causes = threading.Event(), list[str]()
 
     def look() -> None:
         seconds = PATIENCE
         while not formed.wait(seconds):
             if cause := strangers_here():
-                found.append(cause)
+                causes.append(cause)
                 break_off()
                 return
             seconds = AGAIN
@@ -87,7 +87,7 @@ def watched(break_off: Callable[[], object]) -> Iterator[None]:
     finally:
         formed.set()
         watcher.join()
-    cause = found[0] if found else interference() if broken else None
+    cause = causes[0] if causes else interference() if broken else None
     if cause is not None:
         raise ForeignRankError(f"a group cannot be formed: {cause}") from broken
     if broken is not None:

@@ -97,13 +97,13 @@ def strangers_here() -> str | None:
 
 
 def _sockets() -> set[int]:
-    found = set[int]()
+    sockets = set[int]()
     for descriptor in Path("/proc/self/fd").glob("*"):
         with contextlib.suppress(OSError):  # closed meanwhile
             facts = descriptor.stat()
             if stat.S_ISSOCK(facts.st_mode):
-                found.add(facts.st_ino)
-    return found
+                sockets.add(facts.st_ino)
+    return sockets
 
 
 def _named(owners: Iterable[int]) -> str | None:

@@ -159,5 +159,5 @@ def write_stack_on_signal() -> None:
 def within_run(written: str) -> str:
     """Return what is written at `STACK_SIGNAL` without the calls around the function of a run."""
     lines = written.splitlines(keepends=True)
-    outer = [place for place, line in enumerate(lines) if any(one in line for one in CALLERS)]
+    outer = [place for place, line in enumerate(lines) if any(caller in line for caller in CALLERS)]
     return "".join(lines[: outer[0] if outer else len(lines)])

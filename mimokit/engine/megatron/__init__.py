@@ -61,10 +61,10 @@ with quick_import():
     )
     from megatron.core.transformer.utils import is_layer_window_attention
 
+    from mimokit.engine.megatron.available_kernels import fused_kernels
     from mimokit.engine.megatron.collectives import take_new_names
     from mimokit.engine.megatron.experts import of_class, submodules_of, without_transformer_engine
     from mimokit.engine.megatron.fp8_linear import multiply_in_fp8
-    from mimokit.engine.megatron.fused import fused_kernels
     from mimokit.engine.megatron.state import (
         ensure_memory_buffer,
         forget_rotary_embeddings,

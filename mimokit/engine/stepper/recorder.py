@@ -16,7 +16,7 @@ from mimokit.engine.pipeline.executor import StageExecutor
 from mimokit.engine.pipeline.model import RankModel
 from mimokit.engine.ragged import Ragged
 from mimokit.engine.stepper.rows import CrossingRows, copied, print_of, prints_of
-from mimokit.engine.stepper.suspended import calling_line
+from mimokit.engine.stepper.suspended_schedule import calling_line
 from mimokit.planning.bridges.routes import counted_samples
 from mimokit.planning.schedule import Action
 from mimokit.planning.stepper import Crossing, SeenCrossing

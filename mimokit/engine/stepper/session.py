@@ -17,7 +17,7 @@ from mimokit.engine.run_of_rank import RunOfRank
 from mimokit.engine.stepper.inputs import InputWatch
 from mimokit.engine.stepper.recorder import Watcher
 from mimokit.engine.stepper.rows import CrossingRows, KeptRows, print_of
-from mimokit.engine.stepper.suspended import code_to_come, executor_of, tensors_of
+from mimokit.engine.stepper.suspended_schedule import code_to_come, executor_of, tensors_of
 from mimokit.engine.stepper.tensor_copies import KeptTensors
 from mimokit.engine.steps import Step, StepGenerator
 from mimokit.engine.training.optimizer_step import StepResult, training_step

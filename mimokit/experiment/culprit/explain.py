@@ -17,8 +17,6 @@ from mimokit.experiment.culprit import on_rank
 from mimokit.experiment.culprit.arrays import Array, OnRank, array_of, deviating, rank_parts
 from mimokit.experiment.culprit.kinds import changes, kind_of, possible_factors
 from mimokit.experiment.culprit.measures import (
-    ALLOWED,
-    ALLOWED_WITH_EXPERTS,
     ROUNDED_STEPS,
     Measured,
     Order,
@@ -35,6 +33,7 @@ from mimokit.experiment.reference import (
     for_verification,
     single_rank,
 )
+from mimokit.experiment.tolerances import ALLOWED, ALLOWED_WITH_EXPERTS, STEPS
 from mimokit.planning import plan_layout
 from mimokit.planning.expert_choices import ExpertChoices
 from mimokit.planning.layout import plan_checked
@@ -43,9 +42,6 @@ from mimokit.planning.types import LayoutPlan
 
 if TYPE_CHECKING:
     from mimokit.engine.data.sources import DataSource
-
-STEPS = 2
-"""The first shows every fault of a step, the second those of what a step leaves behind."""
 
 NUDGES = (1, 2, 3)
 """Seeds of the changes of the weights by a rounding."""

@@ -7,24 +7,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from mimokit.experiment.culprit.sketches import Joined, Whole
+from mimokit.experiment.tolerances import ALLOWED_WITH_EXPERTS, TOLERANCE, allowed_of
 from mimokit.planning.seams import PHASES, Recording, Seam, SeamPhase
 
 FLOOR = 1e-2
 """A tensor of a sample is measured against its norm, or this share of the largest of all samples
 if that is more: the gradient of a sample without a loss is rounding noise."""
-
-TOLERANCE = 1e-5
-"""Relative difference that is allowed in any case."""
-
-ALLOWED, ALLOWED_WITH_EXPERTS = 5.0, 8.0
-"""Times the largest difference between one process and the same from weights that are changed by
-a rounding that a layout may differ by. Measured in bf16 in drawn layouts that are right, at most
-2.5, and 6.4 of one with experts, where a rounding sends a token to another one; the planted fault
-that differs least where it begins, of those that are seen there, by 6.1."""
-
-UNLIKE, ALLOWED_OF_NOISE = 0.9, 3.0
-"""No more is allowed, since a tensor that is 0 differs by 1, and one of other numbers by 1.4; but
-this times what a rounding changes, where that is most of the tensor."""
 
 ROUNDED_STEPS = 4 * 2.0**-23
 """Share of a weight, in fp32, by which its change may differ besides; as in `verify`."""
@@ -108,15 +96,6 @@ def _is_layer(module: str, key: tuple[str, str, SeamPhase] | None) -> bool:
     if key is None or key[0] != module or key[2] != SeamPhase.BACKWARD:
         return False
     return key[1].rpartition("layers.")[2].isdigit()
-
-
-def allowed_of(spread: float, times: float = ALLOWED_WITH_EXPERTS) -> float:
-    """Return the relative difference that a layout may have where a rounding makes this one.
-
-    Args:
-        times: the spread; the larger one where nothing is known of the model.
-    """
-    return max(TOLERANCE, min(times * spread, max(UNLIKE, ALLOWED_OF_NOISE * spread)))
 
 
 def measured(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mimokit.cluster import ClusterError, EngineCluster
-from mimokit.experiment import on_rank
+from mimokit.experiment.stepping import on_rank
 from mimokit.sentence_error import SentenceError
 
 

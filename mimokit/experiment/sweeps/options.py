@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from mimokit.engine.data.sources import DataSource
     from mimokit.experiment.sweeps.experiments import Experiment, Experiments
-    from mimokit.experiment.sweeps.prepared import PreparedSweep
+    from mimokit.experiment.sweeps.prepared_sweep import PreparedSweep
     from mimokit.experiment.sweeps.runner import Options
 
 ConfigOption = Annotated[
@@ -122,7 +122,7 @@ class SweepRequest:
             reading_from,
             saved_in,
         )
-        from mimokit.experiment.sweeps.prepared import find
+        from mimokit.experiment.sweeps.prepared_sweep import find
 
         experiments = reading_from(find(self.experiments, self.resume), self.source)
         if self.goes_on:
@@ -136,7 +136,7 @@ class SweepRequest:
     ) -> PreparedSweep:
         """Prepare the sweep for so many engines, as `prepare_sweep`; name what cannot run."""
         from mimokit.experiment.sweeps.experiments import choose
-        from mimokit.experiment.sweeps.prepared import prepare_sweep
+        from mimokit.experiment.sweeps.prepared_sweep import prepare_sweep
         from mimokit.experiment.sweeps.report import say_checkpoints, say_refusals
 
         prepared = prepare_sweep(

@@ -18,7 +18,7 @@ from mimokit.config.runtime import Evaluations
 from mimokit.experiment.background import end_run
 from mimokit.experiment.results.info import TimeLimitError
 from mimokit.experiment.sweeps.experiments import Experiment
-from mimokit.experiment.sweeps.prepared import PreparedSweep
+from mimokit.experiment.sweeps.prepared_sweep import PreparedSweep
 from mimokit.experiment.sweeps.records import Board, ExperimentRecord, ExperimentStatus
 from mimokit.experiment.training import TrainingCluster, TrainingRun, train
 from mimokit.result_files import EXPERIMENT_COLUMN, SweepFile

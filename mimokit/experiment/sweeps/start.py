@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from mimokit.cluster import ClusterError, EngineCluster
 from mimokit.config.runtime import Evaluations
 from mimokit.experiment.sweeps.experiments import Experiments, choose, refuse_all
-from mimokit.experiment.sweeps.prepared import find, prepare_sweep
+from mimokit.experiment.sweeps.prepared_sweep import find, prepare_sweep
 from mimokit.experiment.sweeps.runner import Options, SweepRun
 from mimokit.experiment.training import TrainingCluster
 

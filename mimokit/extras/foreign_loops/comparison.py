@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mimokit.experiment.culprit import allowed_of
+from mimokit.experiment.tolerances import allowed_of
 from mimokit.extras.foreign_loops.noise import Floats, NoiseOfSteps, tolerance_of
 from mimokit.extras.foreign_loops.places import Placed, apart, norm_of, placed, whole_shapes
 from mimokit.extras.foreign_loops.recording import (

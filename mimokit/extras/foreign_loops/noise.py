@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from mimokit.experiment.culprit import TOLERANCE, allowed_of
+from mimokit.experiment.tolerances import TOLERANCE, allowed_of
 from mimokit.extras.foreign_loops import recording
 from mimokit.extras.foreign_loops.places import Placed, Shape, distances, norm_of, placed
 

@@ -8,7 +8,7 @@ from mimokit.axes import CONFIG_FIELDS, SHOWN_AXES, short_sizes
 from mimokit.cluster import EngineCluster
 from mimokit.config import ExperimentConfig
 from mimokit.experiment import CulpritReport, explain
-from mimokit.experiment.culprit import STEPS
+from mimokit.experiment.tolerances import STEPS
 from mimokit.extras.shrinking.layout import MOST_RANKS, shrunk
 from mimokit.planning import ConfigSource
 from mimokit.planning.layout import checked_config

@@ -1,5 +1,5 @@
 """The text, HTML and JSON of a plan."""
 
-from mimokit.planning.report.planned import Estimates, PlannedLayout
+from mimokit.planning.report.planned_layout import Estimates, PlannedLayout
 
 __all__ = ["Estimates", "PlannedLayout"]

@@ -14,7 +14,7 @@ from mimokit.planning.schedule.simulation import BACKWARD_UNITS, FORWARD_UNITS
 
 if TYPE_CHECKING:
     from mimokit.planning.pipeline import PipelinePlan
-    from mimokit.planning.report.planned import Estimates
+    from mimokit.planning.report.planned_layout import Estimates
     from mimokit.planning.types import Bridge, DisjointBridge, LayoutPlan, ModuleBatch, Route
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mimokit.architecture.layer_work.saved import layer_activations, whole_layer
+from mimokit.architecture.layer_work.saved_activations import layer_activations, whole_layer
 from mimokit.architecture.layers_on_stage import layers_of
 from mimokit.architecture.modules import EncoderBranch, Module
 from mimokit.architecture.rank_parameters import RankParameters, output_rows, rank_parameters
@@ -19,8 +19,8 @@ from mimokit.config.sizes import (
     Numbers,
     ParallelSizes,
 )
+from mimokit.prediction.memo import remembered
 from mimokit.prediction.memory.states import IN_HALF, Storage, state_bytes, update_bytes
-from mimokit.prediction.remembered import remembered
 from mimokit.units import bytes_text
 
 PARTS = ("weights", "gradients", "optimizer", "activations", "logits", "buffers", "strategy")

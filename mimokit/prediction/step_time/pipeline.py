@@ -8,7 +8,7 @@ import numpy as np
 from mimokit.architecture.layers_on_stage import layers_before
 from mimokit.architecture.modules import Module
 from mimokit.config.sizes import Numbers, ParallelSizes
-from mimokit.prediction.remembered import remembered
+from mimokit.prediction.memo import remembered
 from mimokit.prediction.step_time.breakdown import StageTime, TimeBreakdown
 from mimokit.prediction.step_time.stage import (
     ModuleInput,

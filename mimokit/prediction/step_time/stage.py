@@ -18,7 +18,7 @@ from mimokit.config.sizes import (
     Numbers,
     ParallelSizes,
 )
-from mimokit.prediction.remembered import remembered
+from mimokit.prediction.memo import remembered
 from mimokit.prediction.step_time.breakdown import StageTime, TimeBreakdown
 from mimokit.prediction.step_time.collectives import TimedMessage, gathered, sent
 from mimokit.prediction.step_time.layer import LayerWork, layer_work

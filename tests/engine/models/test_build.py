@@ -61,7 +61,7 @@ def test_attention_is_of_our_own_only_where_ranks_share_sequences(monkeypatch) -
     from dataclasses import replace
 
     from mimokit.engine.megatron import AttnMaskType
-    from mimokit.engine.megatron.fused import FusedKernels
+    from mimokit.engine.megatron.available_kernels import FusedKernels
     from mimokit.engine.models import fusions, transformer
     from mimokit.engine.models.attention import SequenceAttention
 

@@ -95,7 +95,7 @@ def test_fused_kernels_compute_on_the_device_of_the_rank(cluster: EngineCluster)
 
 def _options(monkeypatch: pytest.MonkeyPatch, weights: str = "bf16", **fields: Any) -> set[str]:
     """Return which operations of a language model are one kernel where all kernels are there."""
-    from mimokit.engine.megatron.fused import FusedKernels
+    from mimokit.engine.megatron.available_kernels import FusedKernels
     from mimokit.engine.models import fusions
 
     offered = FusedKernels(flash=True, elementwise=True, softmax=True)
@@ -125,25 +125,27 @@ def test_only_what_computes_the_same_is_one_kernel(monkeypatch: pytest.MonkeyPat
 def test_kernels_are_those_that_are_installed_and_none_on_a_cpu(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from mimokit.engine.megatron import fused
+    from mimokit.engine.megatron import available_kernels
 
-    assert fused.fused_kernels() == fused.FusedKernels()
-    monkeypatch.setattr(fused, "CPU_ONLY", False)
+    assert available_kernels.fused_kernels() == available_kernels.FusedKernels()
+    monkeypatch.setattr(available_kernels, "CPU_ONLY", False)
     engine = SimpleNamespace(HAVE_TE=False, TENorm=object(), TEDotProductAttention=object())
-    monkeypatch.setattr(fused, "transformer_engine", engine)
+    monkeypatch.setattr(available_kernels, "transformer_engine", engine)
     there = {"triton", "scaled_upper_triang_masked_softmax_cuda"}
-    monkeypatch.setattr(fused, "find_spec", lambda name: name if name in there else None)
-    monkeypatch.setattr(fused, "which", lambda name: name if name == "gcc" else None)
+    monkeypatch.setattr(
+        available_kernels, "find_spec", lambda name: name if name in there else None
+    )
+    monkeypatch.setattr(available_kernels, "which", lambda name: name if name == "gcc" else None)
     monkeypatch.delenv("CC", raising=False)
-    all_but_engine = fused.FusedKernels(flash=True, elementwise=True, softmax=True)
-    assert fused.fused_kernels() == all_but_engine
+    all_but_engine = available_kernels.FusedKernels(flash=True, elementwise=True, softmax=True)
+    assert available_kernels.fused_kernels() == all_but_engine
     there.clear()
-    assert fused.fused_kernels() == fused.FusedKernels(flash=True)
+    assert available_kernels.fused_kernels() == available_kernels.FusedKernels(flash=True)
     there.add("triton")
     monkeypatch.setenv("CC", "no-such-compiler")
-    assert not fused.fused_kernels().elementwise
+    assert not available_kernels.fused_kernels().elementwise
     engine.HAVE_TE = True
-    with_engine = fused.fused_kernels()
+    with_engine = available_kernels.fused_kernels()
     assert with_engine == replace(
         with_engine, norm=engine.TENorm, attention=engine.TEDotProductAttention
     )
@@ -152,7 +154,7 @@ def test_kernels_are_those_that_are_installed_and_none_on_a_cpu(
 def test_norms_of_transformer_engine_are_used_and_marked(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    from mimokit.engine.megatron.fused import FusedKernels
+    from mimokit.engine.megatron.available_kernels import FusedKernels
     from mimokit.engine.models.transformer import transformer_config
     from mimokit.engine.parallel import sequence
     from mimokit.engine.parallel.marks import is_of_slice

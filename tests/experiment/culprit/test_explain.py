@@ -6,7 +6,7 @@ import pytest
 
 from mimokit.config import StrategyConfig
 from mimokit.experiment import compute_reference, explain
-from mimokit.experiment.culprit.measures import ALLOWED, allowed_of
+from mimokit.experiment.tolerances import ALLOWED, allowed_of
 from mimokit.planning.seams import Seam, SeamPhase
 from mimokit_widgets import show_culprit
 from tests import seams

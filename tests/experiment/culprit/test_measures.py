@@ -5,18 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mimokit.experiment.culprit.measures import (
+from mimokit.experiment.culprit.measures import ROUNDED_STEPS, measured, spread_of
+from mimokit.experiment.culprit.sketches import Joined, Whole
+from mimokit.experiment.tolerances import (
     ALLOWED,
     ALLOWED_OF_NOISE,
     ALLOWED_WITH_EXPERTS,
-    ROUNDED_STEPS,
     TOLERANCE,
     UNLIKE,
     allowed_of,
-    measured,
-    spread_of,
 )
-from mimokit.experiment.culprit.sketches import Joined, Whole
 from mimokit.planning.seams import SIGNS, Seam, SeamPhase
 from tests.rows import rows
 

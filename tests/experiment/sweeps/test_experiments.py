@@ -11,7 +11,7 @@ from mimokit.config import ConfigError
 from mimokit.experiment import sweep
 from mimokit.experiment.sweeps.experiments import choose, collect, largest_world, refuse_all
 from mimokit.experiment.sweeps.folder import SweepFolder, config_content, read_sweep
-from mimokit.experiment.sweeps.prepared import find, prepare_sweep
+from mimokit.experiment.sweeps.prepared_sweep import find, prepare_sweep
 from mimokit.experiment.sweeps.records import Board, ExperimentRecord, ExperimentStatus
 from mimokit.planning.digests import digest_of_file
 from mimokit.result_files import RunFile, SweepFile

@@ -150,7 +150,7 @@ class RowQueue:
     def history(self) -> dict[str, Any]:
         """Return the rows that are kept, the number of all, and of how many iterations one is."""
         with self._lock:
-            newest = (one for one in self._newest if one[0] == self.last)
+            newest = (kept for kept in self._newest if kept[0] == self.last)
             rows = [row for _, row in (*self._kept, *newest)]
             return {"count": self.count, "every": self.every, "rows": rows}
 
@@ -158,7 +158,7 @@ class RowQueue:
         self._began = min(self._began, step.time - (step.total_time or 0.0))
         self._ended, self.last = max(self._ended, step.time), max(self.last, step.iteration)
         if step.iteration % self.every:
-            newest = [one for one in self._newest if one[0] == self.last]
+            newest = [kept for kept in self._newest if kept[0] == self.last]
             self._newest = [*newest, (step.iteration, row)]
             return
         self._kept.append((step.iteration, row))
@@ -168,7 +168,7 @@ class RowQueue:
 
     def _thin(self) -> None:
         self.every *= 2
-        left_out = [one for one in self._kept if one[0] % self.every]
-        self._newest += [one for one in left_out if one[0] == self.last]
-        self._kept = [one for one in self._kept if one[0] % self.every == 0]
+        left_out = [kept for kept in self._kept if kept[0] % self.every]
+        self._newest += [kept for kept in left_out if kept[0] == self.last]
+        self._kept = [kept for kept in self._kept if kept[0] % self.every == 0]
         self._steps -= len(left_out)

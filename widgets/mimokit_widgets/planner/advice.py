@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mimokit.axes import CONFIG_FIELDS, Axis
 from mimokit.config import ConfigError
+from mimokit.extra_rooms import MissingRoomError, import_extra
 from mimokit.prediction.verdict import Verdict, gain_text, memory_text
 from mimokit_widgets.planner.draft import Draft
 from mimokit_widgets.planner.hold import is_traded, told
@@ -71,22 +72,23 @@ def result_of(session: Session, draft: Draft) -> str:
 
 def steps_away(session: Session) -> list[str]:
     """Return what the layouts that differ in one size cost or save, in sentences."""
-    from mimokit.layout_search import one_step_away, task_of
-
     valid, config = session.valid, session.resolved
     if valid is None or config is None:
         return []
     supposed = session.supposed
     try:
+        search = import_extra("layout_search", "What a layout one step away takes")
         best = predicted(config, valid.plan, supposed)
-        task = task_of(
+        task = search.task_of(
             config,
             gpus=valid.plan.world_size,
             gpu=supposed.chosen_gpu,
             software=supposed.software,
             price_per_gpu_hour=supposed.price_per_gpu_hour,
         )
-        return list(one_step_away(task, best))
+        return list(search.one_step_away(task, best))
+    except MissingRoomError as error:
+        return [str(error)]
     except ConfigError:  # what is not predicted or searched has no neighbours
         return []
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from mimokit.config import ConfigError, ExperimentConfig, PredictionConfig
+from mimokit.extra_rooms import MissingRoomError, import_extra
 from mimokit_widgets.planner.limits import MOST_RANKS
 
 if TYPE_CHECKING:
@@ -63,6 +64,13 @@ class SearchState:
         layouts = None if self.result is None else found_layouts(self.result, self.telling)
         shown = {"status": self.status, "share": self.share, "evaluated": f"{self.evaluated:,}"}
         return {**shown, "sentence": self.sentence, "found": layouts}
+
+
+def _telling(result: SearchResult) -> tuple[Prediction, ...]:
+    try:
+        return result.telling()
+    except MissingRoomError:  # nothing is calibrated, so no run tells more than another
+        return ()
 
 
 def without_workload(config: ExperimentConfig) -> ExperimentConfig:
@@ -142,8 +150,8 @@ class BackgroundSearch:
         config = model if isinstance(model, ExperimentConfig) else None
         try:
             result = self._search(model, gpus, supposed, mix)
-            telling = result.telling()
-        except ConfigError as error:
+            telling = _telling(result)
+        except (ConfigError, MissingRoomError) as error:
             self._become(SearchState("failed", sentence=" ".join(str(error).splitlines())))
         except Exception as error:  # reported in the view, as nothing else sees it
             what = (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -156,15 +164,17 @@ class BackgroundSearch:
         self, model: Searched, gpus: int, supposed: PredictionConfig, mix: SampleMix | None
     ) -> SearchResult:
         # Nobody should wait for the search to be imported before it is asked for.
+        from mimokit import search
         from mimokit.architecture.from_config import model_of_config
-        from mimokit.experiment.plan_of_model import workload_of_model
-        from mimokit.layout_search import search
         from mimokit.prediction.sample_loads import with_means
         from mimokit.prediction.task import workload_of_config
 
         # What was cut stands in the result; a thread has no cell to warn below.
         warnings.filterwarnings("ignore", module=__name__.replace(".", r"\."))
-        workload = None if isinstance(model, ExperimentConfig) else workload_of_model(gpus)
+        workload = None
+        if not isinstance(model, ExperimentConfig):
+            plans = import_extra("experiment.plan_of_model", "A search")
+            workload = plans.workload_of_model(gpus)
         if mix is not None:
             assert isinstance(model, ExperimentConfig)
             network = model_of_config(model.model, model.name)

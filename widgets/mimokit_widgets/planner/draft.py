@@ -56,11 +56,11 @@ class Draft:
         return copy.deepcopy(dict(self.content))
 
 
-def same_layout(one: Draft, other: Draft) -> bool:
+def same_layout(draft: Draft, other: Draft) -> bool:
     """Return whether two drafts differ in nothing but what predictions suppose."""
-    if one is other:
+    if draft is other:
         return True
-    plain = [replace(each, content={**each.content, "prediction": None}) for each in (one, other)]
+    plain = [replace(each, content={**each.content, "prediction": None}) for each in (draft, other)]
     return plain[0] == plain[1]
 
 

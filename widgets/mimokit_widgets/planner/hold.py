@@ -116,15 +116,15 @@ class Hold:
 
     def gave_way(self, before: Draft, now: Draft, path: Path) -> GaveWay:
         """Return what an edit of the size at a path changed besides, or that nothing keeps both."""
-        one = (*path[:2], modules_at(now.content, path)[0], path[-1])
-        typed = now.value_at(one)
+        place = (*path[:2], modules_at(now.content, path)[0], path[-1])
+        typed = now.value_at(place)
         edited = {(*SIZES, name, path[-1]) for name in modules_at(now.content, path)}
         given = [
             change for change in differences(before.content, now.content) if change[0] not in edited
         ]
         rejected = self.outcome_of(now).layout is None
         if not self._is_kept_by(now) and not (rejected and given):
-            if not _is_size(typed) or any(self.ways(now, one)):
+            if not _is_size(typed) or any(self.ways(now, place)):
                 return GaveWay()  # errors say more
             what = f"{short_name(path[-1])} {shown(typed)}"
             return GaveWay(f"Found no sizes that keep {self} with {what}.")

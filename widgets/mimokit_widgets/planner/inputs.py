@@ -15,7 +15,7 @@ from mimokit_widgets.planner.training import training_inputs
 
 
 def _labels(*settings: Axis | Choice) -> dict[str, str]:
-    return {str(SPELLINGS[one].config): SPELLINGS[one].label for one in settings}
+    return {str(SPELLINGS[setting].config): SPELLINGS[setting].label for setting in settings}
 
 
 NETWORK_INPUTS: Mapping[str, str] = {

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mimokit.config import ConfigError, Problem
+from mimokit.extra_rooms import MissingRoomError, import_extra
 from mimokit.units import counted
 from mimokit_widgets.planner.paths import shown
 
@@ -29,9 +30,12 @@ def model_in(text: str, name: str) -> Model | None:
         return None
     if isinstance(content, dict) and (name.endswith(".json") or "model_type" in content):
         # What reads a model is slow to import, and few planners open one.
-        from mimokit.experiment.plan_of_model import model_to_train
-
-        return model_to_train(content)
+        try:
+            plans = import_extra("experiment.plan_of_model", f"File '{shown(name)}'")
+        except MissingRoomError as error:
+            raise ConfigError([Problem("model", "file", name, str(error))]) from None
+        model: Model = plans.model_to_train(content)
+        return model
     if not name.endswith(".json"):
         return None
     sentence = (
@@ -54,13 +58,11 @@ def asked_gpus(typed: str, otherwise: int) -> int | str:
 
 def planned_words(name: str, taken: int, task: SearchTask) -> Iterator[str]:
     """Yield the sentences about a model that was opened: on what, for what it is planned."""
-    from mimokit.experiment.plan_of_model import fewer_gpus
-
     load = task.workload
     yield (
         f"{name}: the fastest layout that fits on {counted(task.gpus, 'GPU')} "
         f"({task.hardware.name}), for samples of {load.seq_length:,} tokens and "
         f"{load.global_batch_size:,} of them per step."
     )
-    if fewer := fewer_gpus(taken, task):
+    if fewer := import_extra("experiment.plan_of_model", name).fewer_gpus(taken, task):
         yield fewer

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mimokit.charts.timeline.spans import of_prediction, timeline_view
 from mimokit.config import ConfigError, ExperimentConfig, PredictionConfig
+from mimokit.extra_rooms import MissingRoomError, import_extra
 from mimokit.planning.report import PlannedLayout
 from mimokit.units import counted, seconds_text
 from mimokit.workload import SampleMix, mix_names, mix_of, read_mix
@@ -124,7 +126,7 @@ def samples_picture(
         return picture | _steps(task, question, mix, tuple(plan.modules)) | {
             "found": _found(search, mix, dragging=question.dragging)
         }  # fmt: skip
-    except ConfigError as error:
+    except (ConfigError, MissingRoomError) as error:
         return {**picture, "problem": str(error)}
 
 
@@ -179,10 +181,7 @@ def _task(
 def _steps(
     task: PredictionTask, question: SampleQuestion, mix: SampleMix, modules: tuple[str, ...]
 ) -> dict[str, Any]:
-    from mimokit.prediction.over_samples import predict_samples
-    from mimokit.prediction.over_samples.timeline import batch_timeline
-
-    predicted = predict_samples(task)
+    predicted = _over_samples("predict").predict_samples(task)
     section = predicted.section()
     shown: dict[str, Any] = {
         "headings": list(section.columns),
@@ -193,7 +192,8 @@ def _steps(
         return shown
     batch = _batch_of(task, question.bar, mix)
     drawn, _, shared, *_ = predicted.policies
-    steps = [(known, batch_timeline(task, known, batch)) for known in (drawn, shared)]
+    timeline = _over_samples("timeline")
+    steps = [(known, timeline.batch_timeline(task, known, batch)) for known in (drawn, shared)]
     groups = [
         replace(of_prediction(step), title=str(known.policy))
         for known, step in steps
@@ -211,16 +211,19 @@ def _steps(
 
 def _batch_of(task: PredictionTask, bar: tuple[str, int], mix: SampleMix) -> int:
     """Return the drawn batch with most samples of a bar."""
-    from mimokit.prediction.over_samples.loads import drawn_rows
-    from mimokit.prediction.over_samples.predict import batches_of, replicas_of
-
+    predict = _over_samples("predict")
     column = mix.columns[bar[0]]
     edges = edges_of(column, float(column.max()))
     place = min(bar[1], len(edges) - 2)
     inside = (column >= edges[place]) & (column <= edges[place + 1])
-    replicas = replicas_of(task)
-    rows = drawn_rows(len(mix), replicas, batches_of(replicas), 0)
+    replicas = predict.replicas_of(task)
+    batches = predict.batches_of(replicas)
+    rows = _over_samples("loads").drawn_rows(len(mix), replicas, batches, 0)
     return int(inside[rows].sum(axis=(1, 2)).argmax())
+
+
+def _over_samples(module: str) -> ModuleType:
+    return import_extra(f"prediction.over_samples.{module}", "A step over samples")
 
 
 def _found(search: SearchState, mix: SampleMix, *, dragging: bool) -> str:
@@ -241,7 +244,9 @@ def _found(search: SearchState, mix: SampleMix, *, dragging: bool) -> str:
 
 def judged(searched: SearchResult, mix: SampleMix) -> SearchOverSamples:
     """Return the layouts that a search put first, in the order that a mix gives them."""
-    from mimokit.layout_search.over_samples import over_samples
-
     workload = replace(searched.task.workload, mix=mix)
-    return over_samples(replace(searched.task, workload=workload), searched.finalists[:FINALISTS])
+    return replace(
+        searched,
+        task=replace(searched.task, workload=workload),
+        finalists=searched.finalists[:FINALISTS],
+    ).over_samples()

@@ -20,7 +20,7 @@ from mimokit_widgets.planner.advice import result_of
 from mimokit_widgets.planner.edits import apply_fix, feeds_of
 from mimokit_widgets.planner.field_errors import MOST_SHOWN, FieldMessage
 from mimokit_widgets.planner.figures import compare, compared_verdicts, figures_of
-from mimokit_widgets.planner.found import same_task
+from mimokit_widgets.planner.found_layout import same_task
 from mimokit_widgets.planner.inputs import EXECUTION_FLAGS, FLAGS
 from mimokit_widgets.planner.limits import MOST_MODULES
 from mimokit_widgets.planner.networks import ENCODER, LANGUAGE

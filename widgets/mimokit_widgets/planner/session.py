@@ -16,7 +16,7 @@ from mimokit.units import counted, shown
 from mimokit_widgets.planner.background_search import BackgroundSearch
 from mimokit_widgets.planner.draft import Draft, History, canonical, same_layout, supposed_of
 from mimokit_widgets.planner.field_errors import FieldMessage, field_errors_of
-from mimokit_widgets.planner.found import config_with
+from mimokit_widgets.planner.found_layout import config_with
 from mimokit_widgets.planner.hold import GaveWay, Hold, Pin
 from mimokit_widgets.planner.limits import MOST_CHARACTERS, MOST_MODULES
 from mimokit_widgets.planner.messages import ACTIONS, Message, Reply

@@ -93,14 +93,14 @@ class Verdicts:
 
         What is not predicted is of no work.
         """
-        one, other = self._work_of(now), self._work_of(before)
-        if one is None or other is None:
+        work, earlier = self._work_of(now), self._work_of(before)
+        if work is None or earlier is None:
             return ""
         return next(
             (
-                words(mine, theirs)
-                for mine, theirs, words in zip(one, other, UNLIKE, strict=True)
-                if mine != theirs
+                words(part, part_before)
+                for part, part_before, words in zip(work, earlier, UNLIKE, strict=True)
+                if part != part_before
             ),
             "",
         )

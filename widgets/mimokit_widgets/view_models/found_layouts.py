@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mimokit.charts._palette import mode_colors
+from mimokit.extra_rooms import import_extra
 from mimokit.units import GIB, counted, gib_text, seconds_text
 
 if TYPE_CHECKING:
@@ -33,16 +34,15 @@ def place_of(layout: Layout | None, shown: Sequence[Prediction]) -> int:
 
 def found_layouts(result: SearchResult, telling: Sequence[Prediction] = ()) -> dict[str, Any]:
     """Return what the browser draws of a search: `layouts_shown`, and what is said about them."""
-    from mimokit.layout_search.result import more_alike, title
-
+    words = import_extra("layout_search.result", "A search")
     rows = result.rows(ROWS)
-    alike = {id(row[0]): more_alike(len(row) - 1) for row in rows}
+    alike = {id(row[0]): words.more_alike(len(row) - 1) for row in rows}
     front = {id(prediction) for prediction in result.pareto}
     shown = layouts_shown(result, telling)
     colors = mode_colors(MODES)
     limit = result.task.memory_limit / GIB
     return {
-        "title": title(result),
+        "title": words.title(result),
         "figures": _figures(result),
         "cut": list(result.cut),
         "rows": len(rows),
@@ -66,10 +66,9 @@ def found_layouts(result: SearchResult, telling: Sequence[Prediction] = ()) -> d
 
 
 def _figures(result: SearchResult) -> list[tuple[str, str]]:
-    from mimokit.layout_search.result import columns_of
     from mimokit.prediction.verdict import MEASURES
 
-    columns = columns_of(result)
+    columns = import_extra("layout_search.result", "A search").columns_of(result)
     verdict = [(measure.key, measure.label) for measure in MEASURES if measure.label in columns]
     return [*verdict, ("gpus", "GPUs"), ("peak", "of peak")]
 

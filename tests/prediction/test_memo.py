@@ -7,7 +7,7 @@ import pytest
 
 from mimokit.config.sizes import ParallelSizes
 from mimokit.prediction.hardware import load_hardware
-from mimokit.prediction.remembered import remembered
+from mimokit.prediction.memo import remembered
 from mimokit.prediction.step_time import System, load_software
 from mimokit.prediction.step_time.pipeline import module_step
 from mimokit.prediction.step_time.stage import ModuleInput

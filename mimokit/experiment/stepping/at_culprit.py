@@ -1,12 +1,18 @@
 """Opens the stepper where the first tensor that differs is made."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from mimokit.cluster import EngineCluster
-from mimokit.experiment.culprit.report import CulpritReport
 from mimokit.experiment.prepare import Config
 from mimokit.experiment.stepper import Stepper
 from mimokit.experiment.stepping.ranks import StepperError
 from mimokit.planning.seams import BRIDGE, SeamPhase
 from mimokit.step_kinds import StepKind
+
+if TYPE_CHECKING:
+    from mimokit.experiment.culprit.report import CulpritReport
 
 _KINDS = {
     SeamPhase.FORWARD: StepKind.FORWARD,

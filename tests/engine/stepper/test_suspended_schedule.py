@@ -1,6 +1,6 @@
 """The lines that a debugger shows before they run."""
 
-from mimokit.engine.stepper.suspended import code_to_come
+from mimokit.engine.stepper.suspended_schedule import code_to_come
 from mimokit.engine.steps import Step
 from mimokit.step_kinds import StepKind
 
@@ -19,7 +19,7 @@ def _schedule():
 def test_the_lines_are_those_up_to_the_next_step_or_of_the_function_that_runs():
     schedule = _schedule()
     place, *lines = code_to_come(schedule, next(schedule)).splitlines()
-    assert place.startswith("test_suspended.py:")
+    assert place.startswith("test_suspended_schedule.py:")
     assert lines == ["number = 1"]
     place, *lines = code_to_come(schedule, next(schedule)).splitlines()
     assert lines == ["return 1 + 1"]
