@@ -49,12 +49,12 @@ def alternate_on_rank(
     from mimokit.engine.steps import exhaust
     from mimokit.engine.training.loop import _step_sample
     from mimokit.engine.training.loop_monitor import create_performance_monitor
-    from mimokit.engine.training.monitor import watch
+    from mimokit.engine.training.monitor import watch_ranks
     from mimokit.engine.training.optimizer_step import prepared, training_step
 
     found = []
     with prepared(RunOfRank(plan, config)) as state:
-        watched = watch(state.model, config, 1e12)
+        watched = watch_ranks(state.model, config, 1e12)
         monitor = create_performance_monitor(
             config.model, config.runtime, state.model.module_to_grid_map, watched
         )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mimokit.cli.shared import Json, unwritable
+from mimokit.cli.shared import Json, not_written
 from mimokit.experiment.refusals import REFUSED
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def analyze(
 
     with _one_sentence():
         if html is not None and not os.path.isdir(html.parent):
-            raise unwritable(html, f"folder {html.parent} does not exist")
+            raise not_written(html, f"folder {html.parent} does not exist")
         runs = load_runs(paths)
         comparison = _compared(runs, baseline, metric, by)
         if html is not None:
@@ -79,7 +79,7 @@ def _write(
         with whole_file(html) as file:
             file.write(page)
     except OSError as error:
-        raise unwritable(html, error.strerror or str(error)) from None
+        raise not_written(html, error.strerror or str(error)) from None
 
 
 def _show(runs: Runs, comparison: Comparison | None) -> None:

@@ -149,13 +149,13 @@ def export(
     if to == WHOLE_WEIGHTS:
         export_weights(file, output)
         return
-    from mimokit.cli.layout_files import Format, read_layout_file, with_samples, written
+    from mimokit.cli.layout_files import Format, read_layout_file, text_in_form, with_samples
 
     with refusals():
         form = one_of("Format", to, get_args(Format))
         read = read_layout_file(file, gpus=gpus, model=model_named(model))
         imported = with_samples(read.found, seq_length, global_batch)
-        text = written(
+        text = text_in_form(
             imported.layout,
             imported.workload,
             form,

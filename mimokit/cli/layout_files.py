@@ -112,10 +112,10 @@ def searched(
         software=known.software,
     )
     workload = interop.workload_of_config(loaded) if isinstance(loaded, ExperimentConfig) else None
-    return Searched(loaded, step_of(workload, seq_length, global_batch_size), prediction)
+    return Searched(loaded, step_with(workload, seq_length, global_batch_size), prediction)
 
 
-def written(
+def text_in_form(
     layout: Layout,
     workload: Workload | None,
     form: Format,
@@ -156,7 +156,7 @@ def with_samples(
 
     What else a file says of a step stays.
     """
-    workload = step_of(imported.workload, seq_length, global_batch_size)
+    workload = step_with(imported.workload, seq_length, global_batch_size)
     language = imported.layout.modules[imported.layout.language]
     each = language.data * language.micro_batch
     if workload is not None and workload.global_batch_size % each:
@@ -175,7 +175,7 @@ _OPTIONS = {"seq_length": "--seq-length", "global_batch_size": "--global-batch"}
 """Field of `Workload` -> the option that gives it."""
 
 
-def step_of(
+def step_with(
     known: Workload | None, seq_length: int | None, global_batch_size: int | None
 ) -> Workload | None:
     """Return what a step computes, with the numbers that are given in place of the known ones."""

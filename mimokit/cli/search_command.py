@@ -60,7 +60,7 @@ def search(
     An experiment says the samples of a step; for a model by name give --seq-length and
     --global-batch.
     """
-    from mimokit.cli.layout_files import Format, searched, written
+    from mimokit.cli.layout_files import Format, searched, text_in_form
     from mimokit.layout_search import MODES, Constraints
     from mimokit.layout_search import search as find
 
@@ -94,7 +94,7 @@ def search(
             to.print(over.section())
     if form is not None:
         with refusals():
-            text = written(
+            text = text_in_form(
                 result.best.layout,
                 result.task.workload,
                 form,

@@ -103,11 +103,11 @@ def write_text(text: str, output: Path | None) -> None:
         try:
             output.write_text(text, encoding="utf-8")
         except OSError as error:
-            raise unwritable(output, error.strerror or str(error)) from None
+            raise not_written(output, error.strerror or str(error)) from None
     typer.echo(f"Written to {output}")
 
 
-def unwritable(path: Path, why: str) -> ConfigError:
+def not_written(path: Path, why: str) -> ConfigError:
     """Return the error that a file of a command cannot be written."""
     right = "give a file in a folder that exists"
     return rejected(f"Output '{path}': it cannot be written ({why}); {right}.", "output", path)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from mimokit.cli.shared import unwritable
+from mimokit.cli.shared import not_written
 from mimokit.experiment.refusals import refusals
 from mimokit.import_path import module_command
 from mimokit.pip_extras import NotInstalledError
@@ -34,7 +34,7 @@ def tutorial(
         try:
             copied = _copy(folder)
         except OSError as error:
-            raise unwritable(folder, error.strerror or str(error)) from None
+            raise not_written(folder, error.strerror or str(error)) from None
     typer.echo(f"{counted(copied, 'file')} copied; begin with {folder / FIRST}")
     if lab:
         opened = f"--LabApp.default_url=/lab/tree/{FIRST}"

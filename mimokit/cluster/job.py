@@ -37,8 +37,8 @@ from mimokit.cluster.pool import Engine
 from mimokit.cluster.run import ClusterRun
 from mimokit.cluster.state_folder import compiler_caches
 from mimokit.cluster.watch import REPEAT_SECONDS
-from mimokit.cluster.worker.membership import describe
-from mimokit.cluster.worker.session import ABORT_MESSAGE, EngineSession, open_session
+from mimokit.cluster.worker.membership import describe_rank
+from mimokit.cluster.worker.session import ABORT_MESSAGE, EngineSession, open_world_session
 from mimokit.cluster.worker.stack import Place
 from mimokit.cluster.worker.task import RankTask
 from mimokit.cluster.world import EngineFacts, lay_out, places_on_hosts
@@ -87,8 +87,8 @@ class Job:
 
     def __init__(self, store: Any, rank: int, size: int, folder: Path) -> None:
         self.rank, self._size, self._store, self._folder = rank, size, store, folder
-        self._session: EngineSession = open_session(None)
-        self._write(f"facts-{rank}", describe())
+        self._session: EngineSession = open_world_session(None)
+        self._write(f"facts-{rank}", describe_rank())
         others = range(size) if rank == 0 else ()
         self._facts: list[EngineFacts] = [self._read(f"facts-{other}") for other in others]
         self._waiting = queue.SimpleQueue[_Submitted | None]()

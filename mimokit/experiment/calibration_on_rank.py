@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mimokit.config import ExperimentSections
-from mimokit.experiment.on_rank import send
+from mimokit.experiment.on_rank import send_sample
 from mimokit.planning.types import LayoutPlan
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ def calibrate_rank(precision: str | None) -> RankMeasurements:
     """Measure on this rank; the caller receives a sample before each part."""
     from mimokit.engine.calibration import measure
 
-    return measure(send, precision)
+    return measure(send_sample, precision)
 
 
 def calibrate_steps(
@@ -26,4 +26,4 @@ def calibrate_steps(
     from mimokit.engine.calibration import median_step_seconds
     from mimokit.engine.run_of_rank import RunOfRank
 
-    return median_step_seconds(RunOfRank(plan, config), send, warmup)
+    return median_step_seconds(RunOfRank(plan, config), send_sample, warmup)

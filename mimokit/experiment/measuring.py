@@ -15,7 +15,7 @@ from mimokit.planning.layout import checked_config, plan_checked
 from mimokit.progress import shown
 from mimokit.units import counted
 from mimokit.workload.files import SUFFIXES, read_mix
-from mimokit.workload.mix import EMPTY, MOST_ROWS, TEXT, SampleMix, from_rows, refused
+from mimokit.workload.mix import EMPTY, MOST_ROWS, TEXT, SampleMix, bad_mix, from_rows
 from mimokit.workload.presets import mix_names
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def measure(
     """
     if not isinstance(samples, int) or isinstance(samples, bool) or samples < 1:
         why = f"samples is {samples!r}; it must be a whole number of at least 1"
-        raise refused(str(dataset), why, "samples")
+        raise bad_mix(str(dataset), why, "samples")
     if isinstance(dataset, str | os.PathLike):
         name = os.fspath(dataset)
         if name in mix_names() or Path(name).suffix in SUFFIXES:
@@ -62,10 +62,10 @@ def measure(
 
 def _rows(reader: _Stated | _Collated, samples: int, seed: int) -> Iterator[Row]:
     if not isinstance(reader.dataset, Sized):
-        raise refused(reader.name, "it has no length; give it __len__ and __getitem__")
+        raise bad_mix(reader.name, "it has no length; give it __len__ and __getitem__")
     size = len(reader.dataset)
     if not size:
-        raise refused(reader.name, EMPTY)
+        raise bad_mix(reader.name, EMPTY)
     drawn = range(size)
     if samples < size:
         chosen = np.random.default_rng(seed).choice(size, samples, replace=False)
@@ -77,7 +77,7 @@ def _rows(reader: _Stated | _Collated, samples: int, seed: int) -> Iterator[Row]
             except Exception as error:
                 why = f"sample {index:,} raised {type(error).__name__}: {error}"
                 right = "mend it, or leave it out of the data set"
-                raise refused(reader.name, f"{why.rstrip('.')}; {right}") from error
+                raise bad_mix(reader.name, f"{why.rstrip('.')}; {right}") from error
             yield row
             bar.update(number + 1)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mimokit.engine.run_of_rank import Peers
 
 
-def send(sample: Sample) -> None:
+def send_sample(sample: Sample) -> None:
     """Hand a sample to the caller."""
     cluster.emit(to_wire(sample))
 
@@ -32,7 +32,7 @@ def _send_from(peers: Peers, sample: Sample) -> None:
         sample = replace(sample, rank=sample.rank + peers.first_rank)
     if isinstance(sample, StepSample):
         sample = replace(sample, replica=peers.replica)
-    send(sample)
+    send_sample(sample)
 
 
 def train_rank(
@@ -51,7 +51,7 @@ def train_rank(
     facts = rank_facts()
     if peak_flops is None:
         peak_flops = peak_of_device(facts.hardware.accelerator, config.runtime.precision)
-    send(replace(facts, peak_flops_per_sec=peak_flops))
+    send_sample(replace(facts, peak_flops_per_sec=peak_flops))
     with in_replica(plan, config, code) as run:
-        emit = send if run.peers is None else partial(_send_from, run.peers)
+        emit = send_sample if run.peers is None else partial(_send_from, run.peers)
         train_on_rank(run, emit, cluster.should_stop, evaluations, trace, peak_flops)

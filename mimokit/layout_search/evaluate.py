@@ -11,7 +11,7 @@ from mimokit.layout_search.blocks import LayoutBlock, other_ranks
 from mimokit.layout_search.constraints import MODES, score
 from mimokit.layout_search.cost_tables import Tables
 from mimokit.layout_search.incumbents import Reached
-from mimokit.layout_search.pareto import Kept, joined, lower_edges
+from mimokit.layout_search.pareto import Kept, joined_fronts, lower_edges
 from mimokit.layout_search.sieve import TOO_MUCH_MEMORY, PickedLayouts, Sieve
 from mimokit.layout_search.task import SearchTask, passes_of
 from mimokit.prediction import layout_cost
@@ -66,7 +66,7 @@ class Scan:
     @property
     def kept(self) -> Kept:
         """Everything remembered."""
-        return joined(self._kept)
+        return joined_fronts(self._kept)
 
     def see(self, block: LayoutBlock) -> None:
         """Evaluate a block."""

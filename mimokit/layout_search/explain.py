@@ -25,7 +25,7 @@ WIDTH = 80
 """Of a line; a notebook breaks longer ones inside words and numbers."""
 
 
-def explain(
+def explain_choice(
     task: SearchTask,
     best: Prediction,
     per_mode: Mapping[str, Prediction],

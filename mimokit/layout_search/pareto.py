@@ -32,7 +32,7 @@ class Kept:
         return Kept(*(column[rows] for column in vars(self).values()))
 
 
-def joined(parts: Sequence[Kept]) -> Kept:
+def joined_fronts(parts: Sequence[Kept]) -> Kept:
     """Return all layouts of several records."""
     columns = ([getattr(part, name) for part in parts] for name in vars(parts[0]))
     return Kept(*map(np.concatenate, columns))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mimokit.extra_rooms import import_extra
-from mimokit.layout_search.explain import explain
+from mimokit.layout_search.explain import explain_choice
 from mimokit.layout_search.task import SearchTask
 from mimokit.layout_search.why_not import WhyNot, why_not
 from mimokit.prediction import Layout, Prediction
@@ -90,7 +90,7 @@ class SearchResult(Report):
 
     def explain(self) -> str:
         """Return in a few sentences why the best layout is the best."""
-        return explain(self.task, self.best, self.per_mode, self.evaluated, len(self.ties))
+        return explain_choice(self.task, self.best, self.per_mode, self.evaluated, len(self.ties))
 
     def why_not(self, layout: Layout) -> WhyNot:
         """Return why a layout was not chosen: what it breaks, or what it loses and where."""

@@ -58,7 +58,7 @@ def why_not(task: SearchTask, best: Prediction, layout: Layout) -> WhyNot:
     lost = prediction.seconds - best.seconds
     text = " ".join(broken) if broken else _compared(task, best, prediction)
     tie = not broken and is_tie(prediction.seconds, best.seconds)
-    return WhyNot(layout, broken, prediction, lost, differences(prediction, best), text, tie)
+    return WhyNot(layout, broken, prediction, lost, size_differences(prediction, best), text, tie)
 
 
 def broken_sentences(task: SearchTask, layout: Layout) -> Iterator[str]:
@@ -198,7 +198,7 @@ def _values_left_out(task: SearchTask, prediction: Prediction) -> Iterator[str]:
             )
 
 
-def differences(slow: Prediction, quick: Prediction) -> dict[str, float]:
+def size_differences(slow: Prediction, quick: Prediction) -> dict[str, float]:
     """Return the seconds that one prediction loses to another, by part, largest first."""
     gaps = {
         name: slow.parts.get(name, 0.0) - quick.parts.get(name, 0.0)
@@ -209,7 +209,7 @@ def differences(slow: Prediction, quick: Prediction) -> dict[str, float]:
 
 def differences_text(slow: Prediction, quick: Prediction, most: int = 3) -> str:
     """Return the largest differences in words."""
-    gaps = list(differences(slow, quick).items())[:most]
+    gaps = list(size_differences(slow, quick).items())[:most]
     shown = [
         f"{PART_WORDS.get(name, name)} {'+' if value > 0 else '−'}{seconds_text(abs(value))}"
         for name, value in gaps

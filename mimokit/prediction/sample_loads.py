@@ -12,7 +12,7 @@ from mimokit.architecture.encoders import AudioEncoder, VisionEncoder
 from mimokit.architecture.modules import EncoderBranch, Model
 from mimokit.prediction.workload import EncoderInput, Workload, branches_of
 from mimokit.units import listed
-from mimokit.workload.mix import TEXT, SampleMix, refused
+from mimokit.workload.mix import TEXT, SampleMix, bad_mix
 
 Floats = NDArray[np.float64]
 POSITIONS_PER_SECOND = 50
@@ -73,7 +73,7 @@ def _encoders_of(mix: SampleMix, model: Model) -> dict[str, EncoderBranch]:
         branch = branches.get(name) or (of_kind[0] if len(of_kind) == 1 else None)
         if branch is None:
             there = listed(list(branches)) or "none"
-            raise refused(
+            raise bad_mix(
                 mix.source,
                 f"it has inputs of {name!r}, which is not an encoder of the model ({there}) nor "
                 "the kind, vision or audio, of only one of them; name its columns so",
@@ -82,7 +82,7 @@ def _encoders_of(mix: SampleMix, model: Model) -> dict[str, EncoderBranch]:
     read = {branch.name for branch in known.values()}
     for name, branch in branches.items():
         if name not in read and isinstance(branch.encoder, VisionEncoder | AudioEncoder):
-            raise refused(
+            raise bad_mix(
                 mix.source,
                 f"it has no column of the encoder {name!r} of the model; add '{name}.items', 0 "
                 "where a sample has none",
@@ -119,7 +119,7 @@ def _check_lengths(tokens: Floats, most: int, mix: SampleMix, of: str) -> None:
     longer = tokens > most
     if longer.any():
         longest = int(np.argmax(tokens))
-        raise refused(
+        raise bad_mix(
             mix.source,
             f"{int(longer.sum()):,} of {len(tokens):,} samples have more than the {most:,} tokens "
             f"of {of}, most of all sample {longest:,} with {tokens[longest]:,.0f}; make it "

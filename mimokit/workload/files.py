@@ -18,10 +18,10 @@ from mimokit.workload.mix import (
     MOST_ROWS,
     TEXT,
     SampleMix,
+    bad_mix,
     check_names,
     check_values,
     is_column,
-    refused,
 )
 from mimokit.workload.presets import mix_names, named_mix
 
@@ -53,9 +53,9 @@ def read_mix(
         if name in mix_names():
             return named_mix(name)
         known = ", ".join(mix_names())
-        raise refused(name, f"it is neither a {', '.join(SUFFIXES)} file nor one of {known}")
+        raise bad_mix(name, f"it is neither a {', '.join(SUFFIXES)} file nor one of {known}")
     if not path.is_file():
-        raise refused(name, "there is no such file; write it with mimokit measure")
+        raise bad_mix(name, "there is no such file; write it with mimokit measure")
     return _read(path, samples, seed, path.stat().st_mtime_ns)
 
 
@@ -117,7 +117,7 @@ class Reservoir:
     def mix(self) -> SampleMix:
         """Return the mix of what was taken, its rows in the order of the stream."""
         if not self.rows:
-            raise refused(self.source, EMPTY)
+            raise bad_mix(self.source, EMPTY)
         order = np.argsort(self._keys[:, 1])
         columns = {name: column[order] for name, column in self.columns.items()}
         return SampleMix(columns, self.rows, self.sums, self.most, self.source, self.left_out)
@@ -130,7 +130,7 @@ def write_mix(mix: SampleMix, path: str | os.PathLike[str]) -> Path:
 
     target = Path(path)
     if target.suffix != ".parquet":
-        raise refused(str(target), "a mix is written to a .parquet file; name it so")
+        raise bad_mix(str(target), "a mix is written to a .parquet file; name it so")
     totals = {"rows": mix.rows, "sums": dict(mix.sums), "most": dict(mix.most)}
     table = pyarrow.table(dict(mix.columns)).replace_schema_metadata({TOTALS: json.dumps(totals)})
     part = target.with_name(f".{target.name}.part")
@@ -138,7 +138,7 @@ def write_mix(mix: SampleMix, path: str | os.PathLike[str]) -> Path:
         parquet.write_table(table, part)
         os.replace(part, target)
     except OSError as error:
-        raise refused(str(target), f"it cannot be written ({error.strerror or error})") from None
+        raise bad_mix(str(target), f"it cannot be written ({error.strerror or error})") from None
     finally:
         part.unlink(missing_ok=True)
     return target
@@ -167,7 +167,7 @@ def _fill(reservoir: Reservoir, path: Path, bar: Bar) -> None:
             reservoir.add({name: _column(batch.column(name), name, source) for name in names})
     except (lib.ArrowException, OSError) as error:
         why = " ".join(str(error).split()).rstrip(".")
-        raise refused(source, f"it cannot be read ({why}); give counts, a row per sample") from None
+        raise bad_mix(source, f"it cannot be read ({why}); give counts, a row per sample") from None
 
 
 def _batches(path: Path, reservoir: Reservoir, bar: Bar) -> Iterable[Any]:
@@ -204,7 +204,7 @@ def _column(values: Any, name: str, source: str) -> np.ndarray:
     kind = values.type
     if not (types.is_integer(kind) or types.is_floating(kind) or types.is_null(kind)):
         strange = next((value.as_py() for value in values if value.is_valid), None)
-        raise refused(
+        raise bad_mix(
             source, f"column {name!r} has {strange!r}, which is not a number; give counts"
         )
     column: np.ndarray = values.cast("float64").to_numpy(zero_copy_only=False)

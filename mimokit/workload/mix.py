@@ -117,9 +117,9 @@ def mix_of(columns: Mapping[str, Any], source: str = "mix") -> SampleMix:
     lengths = {name: len(column) for name, column in taken.items()}
     if len(set(lengths.values())) > 1:
         told = ", ".join(f"{name} {length}" for name, length in lengths.items())
-        raise refused(source, f"its columns have several lengths ({told}); give each sample a row")
+        raise bad_mix(source, f"its columns have several lengths ({told}); give each sample a row")
     if not lengths[TEXT]:
-        raise refused(source, EMPTY)
+        raise bad_mix(source, EMPTY)
     for name, column in taken.items():
         check_values(column, name, source)
     sums = {name: float(column.sum()) for name, column in taken.items()}
@@ -138,14 +138,14 @@ def check_names(names: Iterable[str], source: str) -> None:
     known = [name for name in names if is_column(name)]
     there = ", ".join(map(str, names)) or "none"
     if TEXT not in known:
-        raise refused(
+        raise bad_mix(
             source,
             f"the column {TEXT!r}, tokens of text of each sample, is missing (its columns: "
             f"{there}); add it, 0 where a sample has none",
         )
     for modality in dict.fromkeys(name.rpartition(".")[0] for name in known if "." in name):
         if not any(f"{modality}.{measure}" in known for measure in COUNTS):
-            raise refused(
+            raise bad_mix(
                 source,
                 f"the column '{modality}.items' is missing, though it has other columns of "
                 f"{modality!r}; add it, 0 where a sample has none",
@@ -158,7 +158,7 @@ def check_values(column: np.ndarray, name: str, source: str, first: int = 0) -> 
     if wrong.any():
         row = int(np.argmax(wrong))
         what = "is no number" if np.isnan(column[row]) else f"is {column[row]:g}"
-        raise refused(
+        raise bad_mix(
             source,
             f"column {name!r} {what} in sample {first + row:,}; it must be a number of at least 0",
         )
@@ -169,13 +169,13 @@ def _numbers(values: Any, name: str, source: str) -> np.ndarray:
         column = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
         strange = next((each for each in values if not isinstance(each, Real)), None)
-        raise refused(
+        raise bad_mix(
             source, f"column {name!r} has {shown(strange)}, which is not a number; give counts"
         ) from None
     return np.atleast_1d(column)
 
 
-def refused(source: str, why: str, field: str = "workload") -> ConfigError:
+def bad_mix(source: str, why: str, field: str = "workload") -> ConfigError:
     """Return the error that a mix is refused."""
     return ConfigError([Problem("data", field, source, f"Workload {shown(source)}: {why}.")])
 
@@ -183,6 +183,6 @@ def refused(source: str, why: str, field: str = "workload") -> ConfigError:
 def from_rows(rows: Sequence[Mapping[str, float]], source: str) -> SampleMix:
     """Return the mix of samples that are mappings; what a sample leaves out is 0."""
     if not rows:
-        raise refused(source, EMPTY)
+        raise bad_mix(source, EMPTY)
     names = dict.fromkeys(name for row in rows for name in row)
     return mix_of({name: [row.get(name, 0) for row in rows] for name in names}, source)

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from mimokit.cluster.worker import handshake, interference
 from mimokit.cluster.worker.handshake import ForeignRankError, shake_hands
 from mimokit.cluster.worker.interference import Connection, connections, strangers
-from mimokit.cluster.worker.task import explain
+from mimokit.cluster.worker.task import explain_error
 from tests.rows import rows
 
 KEY = b"of this world"
@@ -99,18 +99,18 @@ def test_connections_of_this_machine_are_read_as_the_kernel_has_them() -> None:
 def test_a_broken_connection_says_who_interferes(monkeypatch: pytest.MonkeyPatch) -> None:
     """And is then no echo of another rank's failure."""
     error = RuntimeError("Connection closed by peer")
-    assert explain(error, aborted=False).communication
+    assert explain_error(error, aborted=False).communication
     rows = [row("AA", "1111", 0), row("1111", "AA", OTHER), Connection("x:AA", "x:0", "0A", OWN)]
     monkeypatch.setattr(interference, "connections", lambda: rows)
-    failure = explain(error, aborted=False)
+    failure = explain_error(error, aborted=False)
     assert not failure.communication
     assert f"another user of this machine is connected to ranks: {OTHER}" in failure.message
-    assert explain(error, aborted=True).message == "Connection closed by peer"
+    assert explain_error(error, aborted=True).message == "Connection closed by peer"
 
 
 def test_a_process_that_can_open_nothing_more_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (len(os.listdir("/proc/self/fd")), 0))
-    failure = explain(RuntimeError("gloo: accept failed"), aborted=False)
+    failure = explain_error(RuntimeError("gloo: accept failed"), aborted=False)
     assert "descriptors that this process may have are open (ulimit -n)" in failure.message
 
 

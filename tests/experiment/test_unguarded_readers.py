@@ -31,7 +31,7 @@ def own_runs(file: Path) -> object:
 
 
 def fit(file: Path) -> object:
-    return checkpoint.load(file.parents[1], SETTING, 0, 1, torch.device("cpu"))
+    return checkpoint.load_node(file.parents[1], SETTING, 0, 1, torch.device("cpu"))
 
 
 def recording(file: Path) -> object:

@@ -135,7 +135,7 @@ def fit(random: Random, folder: Path) -> None:
         file.write_bytes(content)
         header = {"step": 2, "nodes": 1, "minibatch_size": 4, "setting": SETTING, "save": "5eed-2"}
         _with_header(file, mutant_of(random, header), random.choice((0, 0, 8)))
-    checkpoint.load(folder, SETTING, 0, 1, torch.device("cpu"))
+    checkpoint.load_node(folder, SETTING, 0, 1, torch.device("cpu"))
 
 
 def _with_header(file: Path, text: str, compression: int) -> None:

@@ -40,6 +40,7 @@ GENERATED = re.compile(r"<!-- (\w+) -->.*?<!-- (?:/|end of )\1 -->", re.DOTALL)
 MOST_OF_CONTRIBUTING = 1400
 MOST_OF_A_CELL = 25
 MOST_OF_A_RELEASE = 10
+MOST_OF_A_LINE = 50
 
 PAGES = {page.stem: page.read_text(encoding="utf-8") for page in (ROOT / "docs").glob("*.md")}
 CHANGELOG = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
@@ -56,10 +57,13 @@ def long_cells(text: str) -> list[str]:
 
 
 def long_releases(text: str) -> list[str]:
-    """Return the releases with too many lines; a table of what was removed counts for none."""
-    _, *releases = re.split(r"^## ", text, flags=re.MULTILINE)
-    lines = {release.splitlines()[0]: re.findall(r"^[- ] ", release, re.M) for release in releases}
-    return [name for name, of_release in lines.items() if len(of_release) > MOST_OF_A_RELEASE]
+    """Return the releases with too many or too long lines; of removed names there may be many."""
+    long = []
+    for release in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+        lengths = [words(line) for line in re.findall(r"^[- ] .*", release, re.M)]
+        if len(lengths) > MOST_OF_A_RELEASE or max(lengths, default=0) > MOST_OF_A_LINE:
+            long.append(release.splitlines()[0])
+    return long
 
 
 def test_every_page_has_a_budget() -> None:
@@ -82,3 +86,4 @@ def test_long_texts_are_found() -> None:
     assert words("two words | <!-- rows -->\n| a |\n<!-- /rows --> more") == 3
     assert long_cells(f"| a | {'word ' * 26}|")
     assert long_releases("# Changes\n## 9\n" + "- a line\n" * 11) == ["9"]
+    assert long_releases("# Changes\n## 9\n- " + "word " * 51) == ["9"]

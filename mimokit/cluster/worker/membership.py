@@ -215,7 +215,7 @@ def _interface_of(address: str) -> str | None:
     return "lo" if address == LOOPBACK else None
 
 
-def describe() -> EngineFacts:
+def describe_rank() -> EngineFacts:
     """Where this engine sits."""
     import torch
 

@@ -146,7 +146,7 @@ def hear(
 _session: EngineSession | None = None
 
 
-def open_session(kernel: Any | None) -> EngineSession:
+def open_world_session(kernel: Any | None) -> EngineSession:
     """Open the session of this process (in its main thread)."""
     global _session
     _session = EngineSession(kernel)
@@ -159,7 +159,7 @@ def engine_session() -> EngineSession:
         from ipyparallel.engine.kernel import IPythonParallelKernel
 
         _write_last_words_to_the_log()
-        return open_session(IPythonParallelKernel.instance())
+        return open_world_session(IPythonParallelKernel.instance())
     return _session
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from mimokit.cluster.call_file import PackedCall
 from mimokit.cluster.run_record import RankRecorder
 from mimokit.cluster.worker.interference import interference, without_network
-from mimokit.cluster.worker.membership import describe
+from mimokit.cluster.worker.membership import describe_rank
 from mimokit.cluster.worker.sender import SampleSender
 from mimokit.cluster.worker.session import EngineSession, RankInterrupted, RankRun, engine_session
 from mimokit.cluster.world import EngineFacts, WorldSpec
@@ -101,7 +101,7 @@ class RankTask:
                 session.membership.join(self.spec)
                 return self._compute(), None
         except BaseException as error:
-            return None, explain(error, self.run_id in session.aborted)
+            return None, explain_error(error, self.run_id in session.aborted)
 
     def _compute(self) -> bytes:
         import cloudpickle
@@ -154,14 +154,14 @@ class Describe:
 
     def __call__(self) -> EngineFacts:
         """Run on the engine's main thread."""
-        return describe()
+        return describe_rank()
 
 
 def _is_ours(function: Any) -> bool:
     return str(getattr(function, "__module__", "")).partition(".")[0] == "mimokit"
 
 
-def explain(error: BaseException, aborted: bool) -> Failure:
+def explain_error(error: BaseException, aborted: bool) -> Failure:
     """The failure behind an exception, as text."""
     cause, echo = None, _is_communication(error) or (aborted and _broken_off(error))
     if not aborted:

@@ -119,7 +119,7 @@ def most_digits(
     return min(MAX_DIGITS, *room) if room else 0
 
 
-def chance_of_exact_match(
+def chance_of_all_digits(
     encoders: Sequence[EncoderInputs],
     presence: Presence,
     num_microbatches: int,

@@ -175,7 +175,7 @@ class MultimodalDigitData:
             train=MultimodalDigits(encoders, data.is_present, "train", data.dataset_size),
             collate_fn=_collate(config, PADDING_TOKEN),
             test=MultimodalDigits(encoders, data.is_present, "test", 10_000),
-            chance=multimodal_digits.chance_of_exact_match(
+            chance=multimodal_digits.chance_of_all_digits(
                 encoders, data.is_present, data.num_microbatches, samples_per_microbatch
             ),
         )

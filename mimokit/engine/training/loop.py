@@ -21,7 +21,7 @@ from mimokit.engine.training.health import CollectiveCount, health_sample
 from mimokit.engine.training.loop_monitor import create_performance_monitor
 from mimokit.engine.training.memory import telling_what_is_held
 from mimokit.engine.training.module_bytes import ACTIVATIONS, KeptBytes, bytes_of_states
-from mimokit.engine.training.monitor import PerformanceMonitor, watch
+from mimokit.engine.training.monitor import PerformanceMonitor, watch_ranks
 from mimokit.engine.training.optimizer_step import (
     StepResult,
     TrainingState,
@@ -97,7 +97,7 @@ def _monitor(
 ) -> PerformanceMonitor | None:
     if not config.runtime.enable_performance_monitoring:
         return None
-    watched = watch(state.model, config, peak_flops)
+    watched = watch_ranks(state.model, config, peak_flops)
     state.arrivals = watched.arrivals
     return create_performance_monitor(
         config.model, config.runtime, state.model.module_to_grid_map, watched

@@ -246,7 +246,7 @@ class PerformanceMonitor:
             write_metrics(directory, list(by_iteration(steps)))
 
 
-def watch(model: RankModel, config: ExperimentSections, peak_flops: float | None) -> Watched:
+def watch_ranks(model: RankModel, config: ExperimentSections, peak_flops: float | None) -> Watched:
     """Time the parts of a model's steps from now on. Collective over the world.
 
     Args:

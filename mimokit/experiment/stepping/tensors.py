@@ -43,7 +43,7 @@ def module_of(plan: LayoutPlan, rank: int, name: str) -> str:
     return plan.llm_module_name if plan.llm_module_name in on_rank else on_rank[-1]
 
 
-def samples_of(plan: LayoutPlan, rank: int, name: str) -> SampleRange | None:
+def samples_of_part(plan: LayoutPlan, rank: int, name: str) -> SampleRange | None:
     """Return the samples of the micro-batch that a tensor of a rank has."""
     if name.startswith("loaded."):
         return plan.batch.read_by(rank)
@@ -52,7 +52,7 @@ def samples_of(plan: LayoutPlan, rank: int, name: str) -> SampleRange | None:
 
 def tensor_samples(plan: LayoutPlan, rank: int, name: str) -> TensorSamples | None:
     """Return which samples a tensor of a rank has; None where it is not known."""
-    span, read = samples_of(plan, rank, name), plan.batch.read_by(rank)
+    span, read = samples_of_part(plan, rank, name), plan.batch.read_by(rank)
     if span is None:
         return None
     parts = name.split(".")
@@ -155,7 +155,7 @@ def _parts(
     groups: dict[tuple[SampleRange | None, str], list[int]] = {}
     pictures = {}
     for rank, (picture, printed) in zip(ranks, answers, strict=True):
-        key = samples_of(plan, rank, name), printed
+        key = samples_of_part(plan, rank, name), printed
         groups.setdefault(key, []).append(rank)
         pictures[key] = picture
     spans = [span for span, _ in groups]

@@ -5,7 +5,7 @@ from typing import Any
 
 from mimokit.experiment import Stepper
 from mimokit.experiment.stepping.findings import TransferFinding, alike
-from mimokit.experiment.stepping.tensors import TensorPart, samples_of, tensor_samples
+from mimokit.experiment.stepping.tensors import TensorPart, samples_of_part, tensor_samples
 from mimokit.planning.stepper.pictures import Floats, TensorPicture, Window, place_in
 from mimokit.units import samples_text
 from mimokit_widgets.view_models.step_samples import SampleFaces
@@ -71,7 +71,7 @@ def opened_view(
         parts = [_part_view(part) for part in stepper.whole(rank, name)]
     else:
         picture = stepper.picture(rank, name, window)
-        first = (samples_of(stepper.plan, rank, name) or (0, 0))[0]
+        first = (samples_of_part(stepper.plan, rank, name) or (0, 0))[0]
         words = samples.words(picture.cells) if name.endswith(TOKENS) and picture.is_exact else []
         told = {"who": f"rank {rank}", "unlike": False, "first": first, "words": words}
         parts = [{**told, **picture_view(picture)}]

@@ -104,7 +104,7 @@ def save(folder: Path, state: NodeState, rank: int, nodes: int) -> None:
     os.replace(part, folder / LAST)
 
 
-def load(
+def load_node(
     folder: Path, setting: Mapping[str, str], rank: int, nodes: int, device: torch.device
 ) -> NodeState:
     """Return the last checkpoint that all nodes have. Collective.

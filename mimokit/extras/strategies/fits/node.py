@@ -141,7 +141,7 @@ class FitNode:
 
     def _go_on(self) -> None:
         ranks = self._rank, self._nodes
-        state = checkpoint.load(self._job.checkpoints, self._setting, *ranks, self._device)
+        state = checkpoint.load_node(self._job.checkpoints, self._setting, *ranks, self._device)
         self._model.load_state_dict(state.model)
         self._strategy.load_state_dict(state.strategy)
         checkpoint.set_generator_states(state.generators)

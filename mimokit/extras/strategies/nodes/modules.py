@@ -13,7 +13,7 @@ from mimokit.extras.strategies.exchanges import Exchange, Rule, StrategyPlan
 from mimokit.extras.strategies.nodes import communicate
 from mimokit.extras.strategies.nodes.buckets import trainable
 from mimokit.extras.strategies.nodes.optim import OptimSpec, ensure_optim_spec
-from mimokit.extras.strategies.nodes.state import go_on, state_of
+from mimokit.extras.strategies.nodes.state import state_of, take_state
 from mimokit.extras.strategies.nodes.strategy import Strategy
 
 _CAME = "came/"
@@ -46,7 +46,7 @@ class CommunicationModule(ABC):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on, on a node that has begun, from what `state_dict` returned."""
-        go_on(self, state)
+        take_state(self, state)
 
 
 class PlannedModule(CommunicationModule):

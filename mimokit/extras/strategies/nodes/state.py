@@ -24,7 +24,7 @@ def state_of(owner: object, without: Collection[str] = ()) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def go_on(owner: object, state: Mapping[str, Any]) -> None:
+def take_state(owner: object, state: Mapping[str, Any]) -> None:
     """Give an object that has begun what `state_of` returned."""
     for name, saved in state.items():
         current = getattr(owner, name, None)

@@ -19,7 +19,7 @@ from mimokit.extras.strategies.exchanges import StrategyPlan, plan_strategy
 from mimokit.extras.strategies.nodes import communicate
 from mimokit.extras.strategies.nodes.buckets import Bucket, common_dtype, shapes_of, trainable
 from mimokit.extras.strategies.nodes.optim import OptimSpec, build_scheduler, ensure_optim_spec
-from mimokit.extras.strategies.nodes.state import go_on, state_of
+from mimokit.extras.strategies.nodes.state import state_of, take_state
 
 
 class Strategy(ABC):
@@ -94,7 +94,7 @@ class Strategy(ABC):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on, on a node that has begun, from what `state_dict` returned."""
-        go_on(self, state)
+        take_state(self, state)
 
     @property
     def lr(self) -> float:
