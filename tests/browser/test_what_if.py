@@ -39,6 +39,20 @@ def test_values_are_taken_by_click_drag_and_key(browser_page: Page, tmp_path: Pa
     expect(row).to_have_count(0)
 
 
+def test_two_views_ask_for_their_fields_once_each(browser_page: Page, tmp_path: Path) -> None:
+    """Each asked again when it heard of the other's field, and so without end."""
+    planner = LayoutPlanner("preset:llava_7b_colocated")
+    asked: list[str] = []
+    page = shown(browser_page, planner, tmp_path, width="842px", answered=True)
+    page.evaluate("void window.show(document.body.appendChild(document.createElement('div')))")
+    planner.observe(lambda change: asked.append(change["new"][2]), "_asked")
+    for view, module in enumerate(("language_module", "images")):
+        page.get_by_label(f"TP of {module}", exact=True).nth(view).focus()
+        expect(page.get_by_role("group", name=f"Values of TP of {module}")).to_have_count(1)
+    page.wait_for_timeout(1000)  # eight times as long as a view waits before it asks
+    assert asked == ["language_module", "images"]
+
+
 def test_what_does_not_fit_is_marked(browser_page: Page, tmp_path: Path) -> None:
     planner = LayoutPlanner("preset:three_encoders_7b_heterogeneous")
     page = shown(browser_page, planner, tmp_path, width="1400px", answered=True)

@@ -65,7 +65,8 @@ const model = {{
 {module}
 const made = typeof widget === "function" ? widget() : widget;
 made.initialize?.({{ model }});
-made.render({{ model, el: document.getElementById("host") }});
+window.show = (el) => made.render({{ model, el }});
+window.show(document.getElementById("host"));
 </script>"""
 OF_JUPYTER = ("layout", "tabbable", "tooltip")
 """Traits of every widget that no view reads."""

@@ -60,8 +60,8 @@ export class Advice {
     setChildren(this.rest, ...rest.map((sentence) => element("p", {}, sentence)));
     this.others.hidden = !rest.length;
     this.node.hidden = !first;
-    if (advice.path.join() !== this.path.join()) this.ask();
-    else this.draw(advice.choices);
+    // Of another field: that of another view of the planner, or of the one before, which was asked for.
+    if (advice.path.join() === this.path.join()) this.draw(advice.choices);
   }
 
   draw(choices) {
