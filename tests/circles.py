@@ -29,6 +29,7 @@ TAKEN_OF_ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "tests/cluster/": ("test_failures.py", "test_running.py", "test_streaming.py"),
     "tests/engine/": (
+        "bridges/test_colocated.py::test_rows_and_gradients_are_those_of_megatrons_bridge",
         "checkpoints/test_damage.py",
         "checkpoints/test_layouts.py::test_a_checkpoint_of_one_layout_is_that_of_another"
         "[frozen to one process]",
@@ -36,7 +37,6 @@ TAKEN_OF_ROOMS: dict[str, tuple[str, ...]] = {
         "[bf16 to one process]",
         "checkpoints/test_resume.py::test_every_fault_of_a_resume_is_named",
         "checkpoints/test_resume.py::test_a_killed_rank_costs_the_steps_since_the_last_checkpoint",
-        "colocated/test_bridge.py::test_rows_and_gradients_are_those_of_megatrons_bridge",
         "data/test_bad_data.py",
         "models/test_encoders.py::test_padding_has_no_effect",
         "models/test_latent.py::test_latent_attention_is_that_of_hugging_face",
@@ -141,7 +141,7 @@ LEFT_OUT_OF_ROOMS: dict[str, tuple[str, ...]] = {
         "foreign_loops/test_recordings.py",
         "shrinking/test_shrinking.py::test_no_kind_of_a_large_layout_is_lost[60]",
         "shrinking/test_shrinking.py::test_nor_of_one_that_runs_and_the_small_one_runs_too[60]",
-        "test_deleted.py::test_the_core_plans_and_proves_without",
+        "test_deleted.py::test_the_core_plans_and_proves_without_any",
     ),
 }
 """Folder -> those that would be in the suite by the rule above, and cost more than they add."""

@@ -27,7 +27,8 @@ def test_files_that_others_could_have_written_are_not_read(tmp_path: Path) -> No
 def test_what_ranks_run_is_in_the_folder_whatever_the_store_says(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(job, "open_session", lambda kernel: None)  # whose signals a main thread has
+    # Its signals are a main thread's.
+    monkeypatch.setattr(job, "open_world_session", lambda kernel: None)
     board = dist.HashStore()
     with ThreadPoolExecutor() as threads:
         ranks = [threads.submit(job.Job, board, rank, 2, tmp_path) for rank in range(2)]

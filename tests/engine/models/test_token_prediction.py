@@ -64,11 +64,11 @@ def _logged():
 
 def _both(config, plan):
     """Return losses and gradients of one process, and those of Megatron's model."""
-    from mimokit.config.user_code import NO_CODE
-    from mimokit.engine.verify.oracle import _build
+    from mimokit.engine.run_of_rank import RunOfRank
+    from mimokit.engine.verify.oracle import OracleStart, _build
 
     network = config.model.get_architecture(LANGUAGE)
-    ours = _build(plan, config, {}, NO_CODE, "fp32", None)
+    ours = _build(RunOfRank(plan, config), OracleStart())
     theirs = _of_megatron(network)
     named = dict(ours.language_model.named_parameters())
     for name, parameter in theirs.named_parameters():
