@@ -43,6 +43,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     for room, places in _ROOMS.items()
 }
 """Room -> its folders and files, without `.py`; the first one says whether it is there."""
+_ROOM_AT = {at.replace("/", "."): room for room, places in ROOMS.items() for at in places}
 
 
 class MissingRoomError(SentenceError, ImportError):
@@ -57,9 +58,9 @@ class MissingRoomError(SentenceError, ImportError):
 
 def room_of(module: str) -> str | None:
     """Return the room beside the core that a module is in; None: it is in the core."""
-    path = f"{module.replace('.', '/')}/"
-    rooms = (room for room in ROOMS if any(path.startswith(f"{at}/") for at in ROOMS[room]))
-    return next(rooms, None)
+    while module and module not in _ROOM_AT:
+        module = module.rpartition(".")[0]
+    return _ROOM_AT.get(module)
 
 
 def is_there(room: str) -> bool:
