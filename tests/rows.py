@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import pytest
@@ -29,25 +30,28 @@ def each(subtests: pytest.Subtests, rows: Mapping[str, Sequence[Any]], check: Ch
 def rows(arguments: str, *cases: Any) -> Callable[[Check], Check]:
     """Run a test for every row of its arguments, as `parametrize` does, but collect it once.
 
-    What else the test asks for are fixtures, which all rows share.
+    What else the test asks for are fixtures, which all rows share; `tmp_path` is a row's own.
 
     Args:
         arguments: names of the values of a row, with commas between them.
         cases: a tuple of values each; or the values, if there is one name.
     """
     names = arguments.split(", ")
-    named = {
-        f"{number}: {case!r}"[:LONGEST]: case if len(names) > 1 else (case,)
-        for number, case in enumerate(cases)
-    }
 
     def collected_once(check: Check) -> Check:
         fixtures = [name for name in inspect.signature(check).parameters if name not in names]
 
         def test(subtests: pytest.Subtests, **given: Any) -> None:
             def of_row(*row: Any) -> None:
+                if "tmp_path" in given:
+                    given["tmp_path"] = Path(mkdtemp(dir=folder))
                 check(**dict(zip(names, row, strict=True)), **given)
 
+            folder = given.get("tmp_path")
+            named = {
+                f"{number}: {case!r}"[:LONGEST]: case if len(names) > 1 else (case,)
+                for number, case in enumerate(cases)
+            }
             each(subtests, named, of_row)
 
         asked = [

@@ -6,10 +6,9 @@ import subprocess
 import sys
 from collections.abc import Mapping
 
-import pytest
-
 from tests.budget_of_lines import PACKAGES, ROOT, VERBS, counted, over_budget
 from tests.reach import Module, modules_in, reached, read_module
+from tests.rows import rows
 
 PLANNED = """
 import json, sys
@@ -72,9 +71,8 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("start", "files"),
-    [(("a", ""), "ac"), (("a", "f"), "abc"), (("a", "h"), "acde"), (("e", ""), "e")],
+@rows(
+    "start, files", (("a", ""), "ac"), (("a", "f"), "abc"), (("a", "h"), "acde"), (("e", ""), "e")
 )
 def test_what_a_definition_reaches(start: tuple[str, str], files: str) -> None:
     known = {name: read_module(text) for name, text in FILES.items()}

@@ -14,6 +14,7 @@ from mimokit.experiment import VerificationReport
 from mimokit.extras.strategies.fits.job import FitError
 from tests.extras.strategies.fits.in_process import OneNode
 from tests.extras.strategies.fits.nets import Linear, places, trainer
+from tests.rows import rows
 
 FOLDER = Path(__file__).parent / "fixtures" / "first_release"
 CALIBRATION = FOLDER / "calibration" / "this-machine.json"
@@ -21,7 +22,7 @@ NAMES = ("colocated", "heterogeneous")
 RANKS, ITERATIONS = 8, 4
 
 
-@pytest.mark.parametrize("name", NAMES)
+@rows("name", *NAMES)
 def test_a_run_folder_is_read(name: str) -> None:
     run = read_run(FOLDER / "runs" / name)
     assert len(run.metrics) == ITERATIONS
@@ -34,7 +35,7 @@ def test_a_run_folder_is_read(name: str) -> None:
     assert mimokit.plan(run.config_file).world_size == run.info["world_size"] == RANKS
 
 
-@pytest.mark.parametrize("name", NAMES)
+@rows("name", *NAMES)
 def test_a_trace_is_read_and_fits_the_plan(name: str) -> None:
     trace = read_trace(FOLDER / "runs" / name)
     assert set(trace["rank"]) == set(range(RANKS))
@@ -60,7 +61,7 @@ def test_a_checkpoint_of_a_fit_is_refused(tmp_path: Path) -> None:
         trainer(OneNode(), Linear).fit(**arguments)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@rows("name", *NAMES)
 def test_the_json_of_a_plan_is_the_same_except_for_the_batch(name: str) -> None:
     before = _json(f"plan_{name}")
     now = json.loads(json.dumps(mimokit.plan(FOLDER / f"digits_{name}.yaml").to_json()))

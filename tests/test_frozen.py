@@ -13,6 +13,7 @@ from tests.evaluations import QUICK
 from tests.frozen.answers import FROZEN, answers, as_frozen, rounded, sources
 from tests.frozen.runs import FOLDER, LAST, LAYOUTS, SAVED, frozen_config
 from tests.frozen.searches import CASES, SEARCHES, as_kept, searched
+from tests.rows import rows
 
 KEPT = json.loads(FROZEN.read_text())
 FOUND = json.loads(SEARCHES.read_text())
@@ -22,7 +23,7 @@ def test_every_source_is_frozen() -> None:
     assert set(KEPT) == set(sources())
 
 
-@pytest.mark.parametrize("source", KEPT)
+@rows("source", *KEPT)
 def test_a_source_answers_as_before(source: str) -> None:
     """To see what differs, write both checkouts whole with `python -m tests.frozen FOLDER`."""
     assert as_frozen(answers(source)) == KEPT[source]
@@ -37,7 +38,7 @@ def test_a_changed_number_is_seen() -> None:
     assert as_frozen(rounded(answer))["plan"] == KEPT[source]["plan"]
 
 
-@pytest.mark.parametrize("case", CASES)
+@rows("case", *CASES)
 def test_a_search_finds_the_same_layouts_as_before(case: str) -> None:
     assert as_kept(searched(case)) == FOUND[case]
 
@@ -47,7 +48,7 @@ def test_a_layout_that_a_search_lost_is_seen() -> None:
     assert as_kept({**found, "front": found["front"][1:]}) != FOUND["homogeneous"]
 
 
-@pytest.mark.parametrize("mode", LAYOUTS)
+@rows("mode", *LAYOUTS)
 def test_a_results_folder_is_read(mode: str) -> None:
     run = read_run(FOLDER / mode)
     assert run.info["deployment_mode"] == mode
@@ -60,11 +61,7 @@ def test_a_results_folder_is_read(mode: str) -> None:
 def test_a_checkpoint_goes_on(cluster: EngineCluster, mode: str, tmp_path: Path) -> None:
     config = frozen_config(mode)
     resumed = train(
-        cluster,
-        config,
-        directory=tmp_path / "run",
-        resume=FOLDER / mode,
-        evaluations=QUICK,
+        cluster, config, directory=tmp_path / "run", resume=FOLDER / mode, evaluations=QUICK
     ).result()
     losses = resumed.steps.groupby("iteration").loss.first()
     before = read_run(FOLDER / mode).metrics["loss"].tolist()

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from mimokit.engine.megatron.versions import NEWEST, OLDEST
+from tests.rows import rows
 from tests.test_rooms import pins_of
 
 ROOT = Path(__file__).parents[1]
@@ -142,7 +143,7 @@ def test_a_machine_without_a_python_is_told_what_is_missing(tools: Path, tmp_pat
     )
 
 
-@pytest.mark.parametrize("version", [(3, 10, 13), (3, 14, 0)])
+@rows("version", (3, 10, 13), (3, 14, 0))
 def test_an_unsupported_python_is_refused_by_import(version: tuple[int, int, int]) -> None:
     code = f"import sys; sys.version_info = {version}; import mimokit"
     done = subprocess.run(

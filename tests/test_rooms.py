@@ -13,10 +13,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pytest
 from ruamel.yaml import YAML
 
 from mimokit.extra_rooms import FOLDER, ROOMS, room_of
+from tests.rows import rows
 
 ROOT = Path(__file__).parents[1]
 
@@ -268,7 +268,7 @@ def test_the_pins_for_pip_and_conda_agree() -> None:
     assert "--editable .[run,lab,test]" in through_pip
 
 
-@pytest.mark.parametrize("python", ["py311.txt", "py312.txt", "py313.txt"])
+@rows("python", "py311.txt", "py312.txt", "py313.txt")
 def test_the_pages_pin_nothing_that_is_pinned_already(python: str) -> None:
     """Pip rejects two versions of one package, and `make docs` could not begin."""
     pages, others = (

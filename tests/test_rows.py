@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,3 +55,9 @@ def test_a_test_of_rows_is_given_its_fixtures() -> None:
 def test_pytest_collects_rows_once(number: int, request: pytest.FixtureRequest) -> None:
     assert number in (1, 2)
     assert request.node.name == "test_pytest_collects_rows_once"
+
+
+@rows("number", 1, 2)
+def test_each_row_has_a_folder_of_its_own(number: int, tmp_path: Path) -> None:
+    (tmp_path / "made").mkdir()
+    assert list(tmp_path.iterdir()) == [tmp_path / "made"]

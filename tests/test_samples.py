@@ -121,7 +121,7 @@ def test_times_and_rates_are_the_slowest_ranks_memory_is_the_largest_and_loss_is
     }
 
 
-@pytest.mark.parametrize("ranks", [2, 5])
+@rows("ranks", 2, 5)
 def test_the_parts_of_a_row_are_one_ranks_and_add_up_to_its_step(ranks: int) -> None:
     """Each rank spends most of its step elsewhere: the largest of each are longer than a step."""
     phases = [phase.column for phase in (*MODULE_PHASES, *RANK_PHASES)]
@@ -220,13 +220,11 @@ def test_no_other_list_of_columns_is_in_the_tree() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("planted", "suffix"),
-    [
-        ('COLUMNS = ("total_time", "forward_time", "grad_norm")', ".py"),
-        ('row = {"total_time": 1, "data_time": 2, "loss": 3}', ".py"),
-        ('const [a, b] = ["total_time", "loss", "memory_allocated"].map(read);', ".js"),
-    ],
+@rows(
+    "planted, suffix",
+    ('COLUMNS = ("total_time", "forward_time", "grad_norm")', ".py"),
+    ('row = {"total_time": 1, "data_time": 2, "loss": 3}', ".py"),
+    ('const [a, b] = ["total_time", "loss", "memory_allocated"].map(read);', ".js"),
 )
 def test_a_planted_list_of_columns_is_found(planted: str, suffix: str) -> None:
     assert len(columns_listed(planted, suffix)) == 1
@@ -346,7 +344,7 @@ def test_records_are_frozen_and_every_field_has_a_column() -> None:
 # What was written before.
 
 
-@pytest.mark.parametrize("name", ["colocated", "heterogeneous"])
+@rows("name", "colocated", "heterogeneous")
 def test_run_folders_of_the_first_release_are_read(name: str) -> None:
     tables = read_run(OLD_RUNS / name)
     assert len(tables.metrics) == 4

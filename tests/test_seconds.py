@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.budget import SHARES, excesses
+from tests.rows import rows
 from tests.seconds import main, room_of
 
 ROOT = Path(__file__).parents[1]
@@ -95,7 +96,7 @@ def test_a_room_within_its_share_passes(tmp_path: Path) -> None:
     assert "| slow |" in told
 
 
-@pytest.mark.parametrize("selection", [["-k", "slow"], ["tests/slow"]])
+@rows("selection", ["-k", "slow"], ["tests/slow"])
 def test_a_part_of_the_suite_has_no_budget(tmp_path: Path, selection: list[str]) -> None:
     status, told, kept = run(tmp_path, {"quick": 90, "slow": 10}, *selection)
     assert status == 0, told

@@ -6,8 +6,6 @@ What is refused has tests, too, and those that SECURITY.md names are there.
 import re
 from pathlib import Path
 
-import pytest
-
 from tests.claims.bad_input import REFUSED
 from tests.claims.sentences import NO_CLAIM, PROVED, known_by, sentences
 from tests.rows import rows
@@ -43,14 +41,12 @@ def test_what_security_names_is_there() -> None:
     assert "Report a vulnerability" in said
 
 
-@pytest.mark.parametrize(
+@rows(
     "text",
-    [
-        "Each row is a claim. It also makes coffee.",
-        "- It also makes coffee.",
-        "| coffee | is made |",
-        "It also\nmakes coffee.\n\n| refused | because |\n|---|---|",
-    ],
+    "Each row is a claim. It also makes coffee.",
+    "- It also makes coffee.",
+    "| coffee | is made |",
+    "It also\nmakes coffee.\n\n| refused | because |\n|---|---|",
 )
 def test_a_sentence_that_is_added_is_found(text: str) -> None:
     assert [one for one in sentences(text) if not known_by(one)]

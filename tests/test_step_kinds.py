@@ -7,9 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from mimokit.step_kinds import MODULE_PHASES, REMAINDER, Phase, StepKind
+from tests.rows import rows
 
 ROOT = Path(__file__).parent.parent
 TABLE = ROOT / "mimokit" / "step_kinds.py"
@@ -56,14 +55,12 @@ def test_no_other_list_of_step_names_is_in_the_tree() -> None:
     assert step_lists(TABLE.read_text()) == [], "the table has one row per name"
 
 
-@pytest.mark.parametrize(
+@rows(
     "planted",
-    [
-        'REDUCTION = ("grad-sync", "optimizer")',
-        'COLUMNS = {"load": "data_time", "forward": "forward_time"}',
-        'Kind = Literal["load", "receive-forward"]',
-        'for kind in ["forward", "loss", "backward"]: pass',
-    ],
+    'REDUCTION = ("grad-sync", "optimizer")',
+    'COLUMNS = {"load": "data_time", "forward": "forward_time"}',
+    'Kind = Literal["load", "receive-forward"]',
+    'for kind in ["forward", "loss", "backward"]: pass',
 )
 def test_a_planted_list_of_step_names_is_found(planted: str) -> None:
     assert len(step_lists(planted)) == 1

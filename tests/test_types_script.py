@@ -3,21 +3,19 @@
 import subprocess
 from pathlib import Path
 
-import pytest
+from tests.rows import rows
 
 SCRIPT = Path(__file__).parents[1] / "make" / "types.sh"
 LATE = "Failed to establish connection with worker: No status file found"
 WRONG = "mimokit/a.py:1: error: Incompatible types"
 
 
-@pytest.mark.parametrize(
-    ("with_workers", "alone", "status", "calls"),
-    [
-        (("Success: no issues found", 0), ("", 9), 0, 1),
-        ((WRONG, 1), ("", 9), 1, 1),
-        ((LATE, 2), ("Success: no issues found", 0), 0, 2),
-        ((LATE, 2), (WRONG, 1), 1, 2),
-    ],
+@rows(
+    "with_workers, alone, status, calls",
+    (("Success: no issues found", 0), ("", 9), 0, 1),
+    ((WRONG, 1), ("", 9), 1, 1),
+    ((LATE, 2), ("Success: no issues found", 0), 0, 2),
+    ((LATE, 2), (WRONG, 1), 1, 2),
 )
 def test_types_are_checked_again_only_without_workers(
     tmp_path: Path, with_workers: tuple[str, int], alone: tuple[str, int], status: int, calls: int

@@ -40,9 +40,7 @@ def test_texts_of_units() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("words", "text"), [([], ""), (["a"], "a"), (["a", "b"], "a and b"), ("abc", "a, b and c")]
-)
+@rows("words, text", ([], ""), (["a"], "a"), (["a", "b"], "a and b"), ("abc", "a, b and c"))
 def test_words_as_a_list(words: list[str], text: str) -> None:
     assert listed(words) == text
 

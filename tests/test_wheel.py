@@ -14,6 +14,7 @@ from packaging.requirements import Requirement
 from setuptools import find_packages
 
 from mimokit.pip_extras import IMPORTED, NotInstalledError, asked_for
+from tests.rows import rows
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = {"mimokit": ROOT / "mimokit", "mimokit_widgets": ROOT / "widgets" / "mimokit_widgets"}
@@ -96,7 +97,7 @@ def installed_packages(folders: list[str], include: list[str]) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("package", PACKAGES)
+@rows("package", *PACKAGES)
 def test_every_file_of_the_tree_is_installed(installed: Path, package: str) -> None:
     expected = _files(PACKAGES[package])
     assert _files(installed / package) == expected

@@ -47,7 +47,7 @@ def test_single_steps_would_cover_it_too_rarely(monkeypatch: pytest.MonkeyPatch)
     assert coverage(300, 0.8) < 0.75
 
 
-@pytest.mark.parametrize("runs", [3, 6])
+@rows("runs", 3, 6)
 def test_intervals_of_repeated_runs_cover_what_runs_share(runs: int) -> None:
     rng = np.random.default_rng(runs)
     hits = 0
@@ -58,7 +58,7 @@ def test_intervals_of_repeated_runs_cover_what_runs_share(runs: int) -> None:
     assert 0.91 <= hits / TRIALS <= 0.99
 
 
-@pytest.mark.parametrize(("change", "found"), [(0.0, (0.01, 0.085)), (0.15, (0.97, 1.0))])
+@rows("change, found", (0.0, (0.01, 0.085)), (0.15, (0.97, 1.0)))
 def test_differences_are_found_and_none_is_invented(
     change: float, found: tuple[float, float]
 ) -> None:
@@ -225,15 +225,13 @@ def test_it_shows_itself_as_text_and_html(results: Path) -> None:
     assert found._repr_html_().count("<table") == 1
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"metric": "speed"}, "Metric speed does not exist; the metrics are total_time"),
-        ({"by": "colour"}, "Column colour does not exist"),
-        ({"baseline": "tenth"}, "Baseline 'tenth': there is none of this name; choose among"),
-        ({"confidence": 95}, "confidence is 95; it must be between 0 and 1"),
-        ({"metric": "validation_loss"}, "No run has values of validation_loss"),
-    ],
+@rows(
+    "options, sentence",
+    ({"metric": "speed"}, "Metric speed does not exist; the metrics are total_time"),
+    ({"by": "colour"}, "Column colour does not exist"),
+    ({"baseline": "tenth"}, "Baseline 'tenth': there is none of this name; choose among"),
+    ({"confidence": 95}, "confidence is 95; it must be between 0 and 1"),
+    ({"metric": "validation_loss"}, "No run has values of validation_loss"),
 )
 def test_refusals_are_one_sentence(results: Path, options: dict, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence) as caught:

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import pytest
 
 from mimokit.analysis import load_runs
 from mimokit.result_files import RunFile
 from tests.analysis.planted_runs import Planted, write_run
+from tests.rows import rows
 
 
 def gone() -> tuple[int, float]:
@@ -26,17 +26,15 @@ def gone() -> tuple[int, float]:
 HERE = (os.getpid(), psutil.Process().create_time())
 
 
-@pytest.mark.parametrize(
-    ("host", "processes", "status"),
-    [
-        (None, ["gone"], "ended"),
-        (None, ["gone", HERE], "running"),
-        (None, [(HERE[0], 5.0)], "ended"),
-        ("another", ["gone"], "running"),
-        (None, None, "running"),
-        (None, [("1", None)], "running"),
-        (None, ["x"], "running"),
-    ],
+@rows(
+    "host, processes, status",
+    (None, ["gone"], "ended"),
+    (None, ["gone", HERE], "running"),
+    (None, [(HERE[0], 5.0)], "ended"),
+    ("another", ["gone"], "running"),
+    (None, None, "running"),
+    (None, [("1", None)], "running"),
+    (None, ["x"], "running"),
 )
 def test_the_status_is_that_of_the_processes_that_write(
     tmp_path: Path, host: str | None, processes: list[Any] | None, status: str

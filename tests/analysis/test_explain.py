@@ -12,6 +12,7 @@ import pytest
 
 from mimokit.analysis import Explanation, compare, explain, load_runs, time_parts
 from tests.analysis.planted_runs import Planted, write_run
+from tests.rows import rows
 
 FIRST_RELEASE = Path(__file__).parents[1] / "fixtures" / "first_release" / "runs"
 EVEN = Planted()
@@ -210,13 +211,11 @@ def test_every_figure_of_a_sentence_is_computed(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("absent", "sentence"),
-    [
-        ("metrics_by_rank.csv", "its ranks cannot be distinguished"),
-        ("metrics.csv", "No iteration was measured"),
-        ("config.yaml", "The plan is not known"),
-    ],
+@rows(
+    "absent, sentence",
+    ("metrics_by_rank.csv", "its ranks cannot be distinguished"),
+    ("metrics.csv", "No iteration was measured"),
+    ("config.yaml", "The plan is not known"),
 )
 def test_missing_data_is_said(tmp_path: Path, absent: str, sentence: str) -> None:
     folder = write_run(tmp_path / "run", EVEN)

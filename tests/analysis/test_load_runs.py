@@ -8,6 +8,7 @@ import pytest
 
 from mimokit.analysis import RunFolderError, explain, load_runs, read_run
 from tests.analysis.planted_runs import Planted, write_run
+from tests.rows import rows
 
 FIRST_RELEASE = Path(__file__).parents[1] / "fixtures" / "first_release" / "runs"
 ITERATIONS, RANKS = 12, 8
@@ -58,7 +59,7 @@ def test_what_many_read_is_what_one_reads(written: Path) -> None:
     assert forward == table["images_forward_time"].to_list()
 
 
-@pytest.mark.parametrize("given", ["run_20260102_030405", "run_*", "run_20260102_030405/*"])
+@rows("given", "run_20260102_030405", "run_*", "run_20260102_030405/*")
 def test_sweeps_and_globs_find_the_same_runs(written: Path, given: str) -> None:
     assert load_runs(written / given).names == load_runs(written).names
 
@@ -212,7 +213,7 @@ def test_runs_that_were_moved_aside_are_not_taken(results: Path) -> None:
     assert load_runs(folder / "earlier").names == ["20260101"]
 
 
-@pytest.mark.parametrize("name", ["nowhere", "nothing_*", "empty", "file.txt"])
+@rows("name", "nowhere", "nothing_*", "empty", "file.txt")
 def test_no_run_at_all_is_one_sentence(tmp_path: Path, name: str) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "file.txt").write_text("")

@@ -9,6 +9,7 @@ import pytest
 from mimokit.analysis import compare, difference_of_runs, explain, load_runs
 from mimokit.analysis.two_runs import pair_of
 from tests.analysis.planted_runs import Planted, write_run
+from tests.rows import rows
 
 EVEN = Planted(iterations=30, warmup=5)
 HARDWARE = {"cpu": "made up", "cores": 2, "memory_bytes": 2**34, "accelerators": []}
@@ -24,7 +25,7 @@ PLANTED = {
 """What is planted in the second run -> its largest part, and the rank that is named."""
 
 
-@pytest.mark.parametrize("name", PLANTED)
+@rows("name", *PLANTED)
 def test_the_planted_part_and_rank_are_named_and_parts_add_up(name: str, tmp_path: Path) -> None:
     planted, largest, rank = PLANTED[name]
     write_run(tmp_path / "quick", EVEN)

@@ -57,13 +57,11 @@ def test_what_cannot_run_is_named(config: dict[str, Any], obstacle: str) -> None
     assert obstacle in found
 
 
-@pytest.mark.parametrize(
+@rows(
     "config",
-    [
-        {"hidden_act": "gelu_new"},
-        {"rope_scaling": {"rope_type": "linear", "factor": 2.0}},
-        {"rope_scaling": {"rope_type": "yarn", "factor": 2.0}},
-    ],
+    {"hidden_act": "gelu_new"},
+    {"rope_scaling": {"rope_type": "linear", "factor": 2.0}},
+    {"rope_scaling": {"rope_type": "yarn", "factor": 2.0}},
 )
 def test_what_can_run_has_no_obstacle(config: dict[str, Any]) -> None:
     assert not list(obstacles({**LLAMA, **config}))

@@ -223,7 +223,7 @@ def test_bad_configs(config: dict[str, object], words: str) -> None:
         from_hf(config)
 
 
-@pytest.mark.parametrize("text", [None, "{", "[]"])
+@rows("text", None, "{", "[]")
 def test_bad_files(tmp_path: Path, text: str | None) -> None:
     file = tmp_path / "config.json"
     if text is not None:
@@ -232,7 +232,7 @@ def test_bad_files(tmp_path: Path, text: str | None) -> None:
         from_hf(file)
 
 
-@pytest.mark.parametrize("source", [None, 3])
+@rows("source", None, 3)
 def test_what_is_no_path(source: object) -> None:
     with pytest.raises(ConfigError, match=f"'{source}': it is not a path; give a config.json"):
         from_hf(source)  # type: ignore[arg-type]

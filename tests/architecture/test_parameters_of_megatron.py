@@ -12,11 +12,7 @@ import pytest
 
 import mimokit
 from mimokit.architecture import load_model
-from mimokit.architecture.from_config import (
-    cuts_of_config,
-    model_of_config,
-    modules_of_config,
-)
+from mimokit.architecture.from_config import cuts_of_config, model_of_config, modules_of_config
 from mimokit.architecture.layers_on_stage import stage_layers, stage_spans, stage_tensors
 from mimokit.architecture.modules import OUTPUT_LAYER, LanguageModel
 from mimokit.architecture.rank_parameters import rank_parameters
@@ -70,11 +66,7 @@ def _planned(config: ExperimentConfig, layout: LayoutPlan, rank: int) -> dict[st
             stage = ranks.coordinates(rank)["pp"]
             place = ranks.shard_place(rank)
             found[name] = {
-                one.copy_of or one.name: (
-                    one.cut.at(place).shape,
-                    one.cut.dimension,
-                    one.cut.parts,
-                )
+                one.copy_of or one.name: (one.cut.at(place).shape, one.cut.dimension, one.cut.parts)
                 for one in stage_tensors(described[name], sizes, stage)
                 if one.cut.at(place).is_held
             }
@@ -229,9 +221,12 @@ def test_one_file_reads_the_marks_of_megatron() -> None:
     assert reading == ["marks.py"]
 
 
-@pytest.mark.parametrize(
-    ("written", "stages"),
-    [("Et|tt|tt|tL", 2), ("Et|tt|tt|mL", 4), ("Ettt|tttt|tmmL", 3), ("Et|(tt|)*30mL", 8)],
+@rows(
+    "written, stages",
+    ("Et|tt|tt|tL", 2),
+    ("Et|tt|tt|mL", 4),
+    ("Ettt|tttt|tmmL", 3),
+    ("Et|(tt|)*30mL", 8),
 )
 def test_layers_are_dealt_as_megatron_writes_them(written: str, stages: int) -> None:
     """The last is its layout of DeepSeek-V3."""
@@ -253,10 +248,7 @@ def test_layers_are_dealt_as_megatron_writes_them(written: str, stages: int) -> 
 WRONG_ROWS = {
     "another dimension": (TensorCut((8, 6), 1), "Megatron has rows cut, the table of tensors colu"),
     "whole": (TensorCut((4, 6)), "Megatron has rows cut, the table of tensors whole on every rank"),
-    "another shape": (
-        TensorCut((10, 6), 0),
-        r"it is \[4, 6\] on this rank, .*\[5, 6\]",
-    ),
+    "another shape": (TensorCut((10, 6), 0), r"it is \[4, 6\] on this rank, .*\[5, 6\]"),
     "no padding": (TensorCut((6, 6), 0), r"in the table of tensors \[3, 6\]"),
     "none": (None, "the table of tensors has no row for it"),
 }
@@ -322,7 +314,7 @@ def test_the_tensors_of_a_rank_are_its_parameters(
     assert rows.keys() == {one.name for one in module_tensors(model)} - copy
 
 
-@pytest.mark.parametrize("tensor", [1, 2, 8])
+@rows("tensor", 1, 2, 8)
 def test_the_tensors_of_a_rank_are_its_parameters_of_projectors_too(tensor: int) -> None:
     (branch,) = branches_of(load_model("qwen3-vl-8b"))
     assert branch.projector.copies == 3

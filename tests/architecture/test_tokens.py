@@ -7,6 +7,7 @@ import pytest
 
 from mimokit.architecture.tokens import audio_geometry, image_geometry, tokens_per_item
 from mimokit.config import ModuleArchitecture
+from tests.rows import rows
 
 
 def architecture(**fields: Any) -> ModuleArchitecture:
@@ -29,7 +30,7 @@ def test_a_recording_becomes_as_many_tokens_as_it_needs() -> None:
     assert tokens_per_item(audio) == 6
 
 
-@pytest.mark.parametrize("frames", [0, 49])
+@rows("frames", 0, 49)
 def test_a_recording_that_is_empty_or_too_long_is_refused(frames: int) -> None:
     geometry = audio_geometry(architecture(mel_bins=20, merge_size=4))
     with pytest.raises(ValueError, match=f"has {frames} frames; the encoder takes 1 to 48"):

@@ -12,17 +12,12 @@ import pytest
 
 from make.site.check import external_references
 from mimokit import charts
-from mimokit.analysis import (
-    Runs,
-    compare,
-    load_runs,
-    loss_over_tokens,
-    scaling_table,
-)
+from mimokit.analysis import Runs, compare, load_runs, loss_over_tokens, scaling_table
 from mimokit.charts import _renderer
 from mimokit.samples import expert_column
 from tests.analysis.planted_runs import Planted, write_run
 from tests.charts.pictures import faults
+from tests.rows import rows
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 EVEN = Planted(iterations=30, warmup=3)
@@ -60,7 +55,7 @@ def scaling(runs: Runs) -> pd.DataFrame:
     return table
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@rows("name", *MAKERS)
 def test_is_a_valid_spec_and_a_picture(runs: Runs, name: str) -> None:
     bundle = _renderer.bundle_of(MAKERS[name](runs))
     assert faults(bundle["image/svg+xml"]) == []

@@ -18,6 +18,7 @@ from mimokit.cli.main import app
 from mimokit.tables import Report, Section
 from tests import seams
 from tests.analysis.planted_runs import Planted, write_run
+from tests.rows import rows
 
 if TYPE_CHECKING:
     from mimokit.analysis import Runs
@@ -126,17 +127,15 @@ def test_a_page(sweep: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert given == [["baseline", "broken", "slow"], "slow", "tokens_per_sec", options]
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["nowhere"], "Folder nowhere does not exist"),
-        (["x" * 300], f"Folder {'x' * 300} does not exist"),
-        ([Path(__file__).parent], "has no run:"),
-        (["SWEEP", "--baseline", "other"], "Baseline 'other': there is none of this name"),
-        (["SWEEP", "--metric", "speed"], "Metric speed does not exist"),
-        (["SWEEP", "--by", "colour"], "Column colour does not exist"),
-        (["SWEEP", "--html", "/nowhere/report.html"], "it cannot be written"),
-    ],
+@rows(
+    "words, sentence",
+    (["nowhere"], "Folder nowhere does not exist"),
+    (["x" * 300], f"Folder {'x' * 300} does not exist"),
+    ([Path(__file__).parent], "has no run:"),
+    (["SWEEP", "--baseline", "other"], "Baseline 'other': there is none of this name"),
+    (["SWEEP", "--metric", "speed"], "Metric speed does not exist"),
+    (["SWEEP", "--by", "colour"], "Column colour does not exist"),
+    (["SWEEP", "--html", "/nowhere/report.html"], "it cannot be written"),
 )
 def test_refusals_are_one_sentence(sweep: Path, words: list[object], sentence: str) -> None:
     done = call(*(sweep if word == "SWEEP" else word for word in words))

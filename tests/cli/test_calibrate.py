@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from mimokit.cli.main import app
 from mimokit.prediction.hardware import Efficiency, Hardware, RankLink, save_hardware
 from tests.analysis.planted_runs import CONFIGS, Planted, write_run
+from tests.rows import rows
 
 LINK = RankLink(1e9, 1e-4)
 MACHINE = Hardware(
@@ -71,13 +72,11 @@ def test_a_search_refuses_the_calibration_of_another_gpu(runs: Path) -> None:
     assert "it exists already, and is not written over" in again.stderr
 
 
-@pytest.mark.parametrize(
-    ("columns", "row", "sentence"),
-    [
-        ("model,dp,seconds", "llama-3-8b,8,1.0", "column 'seq_length' is missing"),
-        (COLUMNS, "llama-3-8b,4096,64,8,9000", "it looks like milliseconds"),
-        (COLUMNS, "llama-3-8b,4096,64,7,9", "line 2: Module 'llama-3-8b'"),
-    ],
+@rows(
+    "columns, row, sentence",
+    ("model,dp,seconds", "llama-3-8b,8,1.0", "column 'seq_length' is missing"),
+    (COLUMNS, "llama-3-8b,4096,64,8,9000", "it looks like milliseconds"),
+    (COLUMNS, "llama-3-8b,4096,64,7,9", "line 2: Module 'llama-3-8b'"),
 )
 def test_a_table_that_cannot_be_right_is_refused(
     tmp_path: Path, columns: str, row: str, sentence: str

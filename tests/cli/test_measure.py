@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from typer.testing import CliRunner, Result
 
 from mimokit.cli.main import app
+from tests.rows import rows
 
 
 def call(*words: object) -> Result:
@@ -28,14 +28,12 @@ def test_a_mix_is_measured_drawn_and_written(tmp_path: Path) -> None:
     assert again["columns"] == first["columns"]
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (("nothing.parquet",), "there is no such file; write it with mimokit measure."),
-        (("videos", "--samples", 0), "samples is 0; it must be a whole number of at least 1."),
-        (("videos", "--output", "mix.txt"), "a mix is written to a .parquet file; name it so."),
-        (("videos", "--output", "no/mix.parquet"), "it cannot be written ("),
-    ],
+@rows(
+    "words, sentence",
+    (("nothing.parquet",), "there is no such file; write it with mimokit measure."),
+    (("videos", "--samples", 0), "samples is 0; it must be a whole number of at least 1."),
+    (("videos", "--output", "mix.txt"), "a mix is written to a .parquet file; name it so."),
+    (("videos", "--output", "no/mix.parquet"), "it cannot be written ("),
 )
 def test_what_cannot_be_measured_is_said(words: tuple[object, ...], sentence: str) -> None:
     done = call("measure", *words)

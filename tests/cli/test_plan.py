@@ -3,13 +3,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from typer.testing import CliRunner
 
 from mimokit.cli.main import app
 from mimokit.config_files import load_preset
 from mimokit.prediction import predict
 from mimokit.prediction.verdict import verdict_sentence
+from tests.rows import rows
 
 PRESET = "preset:llava_7b_colocated"
 
@@ -49,7 +49,7 @@ def test_another_world() -> None:
     assert "Module 'images': data_parallel is 8" in done.stderr
 
 
-@pytest.mark.parametrize("text", [None, "", "- 1\n", "a:\n\tb: 1\n", "a: 1\na: 2\n", "model: 3\n"])
+@rows("text", None, "", "- 1\n", "a:\n\tb: 1\n", "a: 1\na: 2\n", "model: 3\n")
 def test_bad_files(tmp_path: Path, text: str | None) -> None:
     path = tmp_path / "bad.yaml"
     if text is not None:
@@ -61,9 +61,7 @@ def test_bad_files(tmp_path: Path, text: str | None) -> None:
     assert isinstance(done.exception, SystemExit)
 
 
-@pytest.mark.parametrize(
-    ("engines", "hosts", "split"), [("8", 2, []), ("16", 1, []), ("12", 2, []), ("3", 6, [0, 1])]
-)
+@rows("engines, hosts, split", ("8", 2, []), ("16", 1, []), ("12", 2, []), ("3", 6, [0, 1]))
 def test_replicas_on_hosts(tmp_path: Path, engines: str, hosts: int, split: list[int]) -> None:
     path = load_preset("llava_7b_colocated").save(tmp_path / "replicas.yaml")
     path.write_text(f"{path.read_text()}\nstrategy: {{name: diloco, replicas: 2}}\n")
@@ -81,13 +79,11 @@ def test_a_layout_without_replicas_has_no_hosts() -> None:
     assert "The layout has no replicas" in none.stderr
 
 
-@pytest.mark.parametrize(
-    ("section", "sentence"),
-    [
-        ("{name: diloco, H: 0}", "strategy.H is 0; it must be at least 1"),
-        ("[{name: diloco}, {name: fedavg}]", "a file has one strategy"),
-        ("{name: diloco}\nstrategy: {name: fedavg}", "the key strategy is written twice"),
-    ],
+@rows(
+    "section, sentence",
+    ("{name: diloco, H: 0}", "strategy.H is 0; it must be at least 1"),
+    ("[{name: diloco}, {name: fedavg}]", "a file has one strategy"),
+    ("{name: diloco}\nstrategy: {name: fedavg}", "the key strategy is written twice"),
 )
 def test_a_bad_strategy(tmp_path: Path, section: str, sentence: str) -> None:
     """One sentence that names the key; all others are in tests/config/test_strategy.py."""

@@ -5,11 +5,11 @@ import os
 from pathlib import Path
 from typing import Any
 
-import pytest
 from typer.testing import CliRunner, Result
 
 import mimokit
 from mimokit.cli.main import app
+from tests.rows import rows
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama",
@@ -44,7 +44,7 @@ def planned(folder: Path, content: object, *options: str) -> Result:
     return CliRunner().invoke(app, ["plan", str(file), *options])
 
 
-@pytest.mark.parametrize("content", [LLAMA, LLAVA])
+@rows("content", LLAMA, LLAVA)
 def test_a_model_is_planned_on_the_gpus_that_there_are(tmp_path: Path, content: object) -> None:
     out = tmp_path / "planned.yaml"
     done = planned(tmp_path, content, "--gpus", "8", "--gpu", "h200", "--output", str(out))
@@ -57,20 +57,14 @@ def test_a_model_is_planned_on_the_gpus_that_there_are(tmp_path: Path, content: 
     assert set(found.layout.modules) > {"images"} or content is LLAMA
 
 
-@pytest.mark.parametrize(
-    ("gpus", "batch", "sentence"),
-    [
-        (
-            "7",
-            "64",
-            "7 GPUs: it takes 4. The nearest numbers of GPUs that one takes all of: 4 and 8.",
-        ),
-        (
-            "12",
-            "7",
-            "12 GPUs: it takes 7. The nearest numbers of GPUs that one takes all of: 8 and 14.",
-        ),
-    ],
+@rows(
+    "gpus, batch, sentence",
+    ("7", "64", "7 GPUs: it takes 4. The nearest numbers of GPUs that one takes all of: 4 and 8."),
+    (
+        "12",
+        "7",
+        "12 GPUs: it takes 7. The nearest numbers of GPUs that one takes all of: 8 and 14.",
+    ),
 )
 def test_fewer_gpus_are_said(tmp_path: Path, gpus: str, batch: str, sentence: str) -> None:
     """Of a number that no layout divides, or whose replicas do not divide the batch."""
@@ -78,24 +72,22 @@ def test_fewer_gpus_are_said(tmp_path: Path, gpus: str, batch: str, sentence: st
     assert f"No layout takes all {sentence}" in " ".join(done.stdout.split())
 
 
-@pytest.mark.parametrize(
-    ("content", "options", "sentence"),
-    [
-        ("[1, 2", ["--gpus", "8"], "it is not JSON; give a config.json"),
-        ([1], ["--gpus", "8"], "it is not a mapping; give a config.json"),
-        ({"model_type": "mamba"}, ["--gpus", "8"], "model_type 'mamba' cannot be read; those of"),
-        (
-            {**LLAMA, "quantization_config": {"quant_method": "gptq"}},
-            ["--gpus", "8"],
-            "its weights are quantized (gptq), which is not trained; give",
-        ),
-        (LLAMA, [], "how many GPUs there are is not said; give --gpus"),
-        (LLAMA, ["--gpus", "0"], "should be greater than or equal to 1"),
-        (LLAMA, ["--gpus", "1"], "no layout fits on 1 x NVIDIA H100 SXM 80GB"),
-        (LLAMA, ["--gpus", "8", "--gpu", "h10"], "did you mean h100"),
-        (LLAMA, ["--gpus", "8", "--global-batch", "0"], "global_batch_size is 0"),
-        (LLAMA, ["--gpus", "8", "--seq-length", "0"], "seq_length is 0"),
-    ],
+@rows(
+    "content, options, sentence",
+    ("[1, 2", ["--gpus", "8"], "it is not JSON; give a config.json"),
+    ([1], ["--gpus", "8"], "it is not a mapping; give a config.json"),
+    ({"model_type": "mamba"}, ["--gpus", "8"], "model_type 'mamba' cannot be read; those of"),
+    (
+        {**LLAMA, "quantization_config": {"quant_method": "gptq"}},
+        ["--gpus", "8"],
+        "its weights are quantized (gptq), which is not trained; give",
+    ),
+    (LLAMA, [], "how many GPUs there are is not said; give --gpus"),
+    (LLAMA, ["--gpus", "0"], "should be greater than or equal to 1"),
+    (LLAMA, ["--gpus", "1"], "no layout fits on 1 x NVIDIA H100 SXM 80GB"),
+    (LLAMA, ["--gpus", "8", "--gpu", "h10"], "did you mean h100"),
+    (LLAMA, ["--gpus", "8", "--global-batch", "0"], "global_batch_size is 0"),
+    (LLAMA, ["--gpus", "8", "--seq-length", "0"], "seq_length is 0"),
 )
 def test_what_cannot_be_planned_is_a_sentence(
     tmp_path: Path, content: object, options: list[str], sentence: str
@@ -105,7 +97,7 @@ def test_what_cannot_be_planned_is_a_sentence(
     assert sentence in " ".join(done.stderr.split())
 
 
-@pytest.mark.parametrize("kind", ["pipe", "device", "deep"])
+@rows("kind", "pipe", "device", "deep")
 def test_what_is_no_file_of_a_model_is_refused_at_once(tmp_path: Path, kind: str) -> None:
     file = tmp_path / "config.json"
     match kind:

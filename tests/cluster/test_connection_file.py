@@ -9,6 +9,7 @@ import pytest
 
 from mimokit.cluster import ClusterError, EngineCluster
 from mimokit.cluster.connection_file import CURVE_KEY, UNENCRYPTED, connection_of
+from tests.rows import rows
 
 HERE = "tcp://127.0.0.1"
 THERE = "tcp://10.0.0.5"
@@ -52,7 +53,7 @@ def test_a_network_needs_encryption_unless_said(
     assert connection_of(None, written(security, interface), 0.0)
 
 
-@pytest.mark.parametrize("mode", [0o640, 0o604])
+@rows("mode", 0o640, 0o604)
 def test_a_file_that_others_can_read_is_refused(mode: int, tmp_path: Path) -> None:
     """A folder that they cannot enter keeps them from it whatever its own mode."""
     security = Path("/tmp") / tmp_path.name  # the folder of pytest is its owner's alone

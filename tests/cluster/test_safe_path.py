@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from mimokit.import_path import handed_on, module_command
+from tests.rows import rows
 
 ROOT = Path(__file__).parents[2]
 PLANTED = ("json", "sitecustomize", "usercustomize", "psutil", "timeit", "pdb", "mimokit")
@@ -160,14 +161,12 @@ def test_processes_are_started_by_the_one_command_line() -> None:
     assert found == [GIT]
 
 
-@pytest.mark.parametrize(
+@rows(
     "source",
-    [
-        "subprocess.Popen([sys.executable, '-m', 'json'])",
-        "psutil.Popen(command)",
-        "command = [python, '-c', 'pass']",
-        "os.execv(path, arguments)",
-    ],
+    "subprocess.Popen([sys.executable, '-m', 'json'])",
+    "psutil.Popen(command)",
+    "command = [python, '-c', 'pass']",
+    "os.execv(path, arguments)",
 )
 def test_a_process_that_is_started_otherwise_is_seen(source: str) -> None:
     assert list(unsafe_starts(source))

@@ -13,6 +13,7 @@ from mimokit.cluster.local import entries
 from mimokit.cluster.local.callers import Caller, call, listen_in
 from mimokit.cluster.local.entries import ENTRY, ClusterEntry
 from mimokit.cluster.run_record import RankRecorder, RecordReader, RunRecord, last_record
+from tests.rows import rows
 
 
 @pytest.fixture
@@ -97,7 +98,7 @@ def test_a_record_is_read_to_its_last_whole_batch(
     assert [*reader.read(), *reader.read()] == [(0, "ended")]
 
 
-@pytest.mark.parametrize("file", ["rank_00000.samples", "rank_00000.outcome"])
+@rows("file", "rank_00000.samples", "rank_00000.outcome")
 def test_a_damaged_record_is_refused(tmp_path: Path, file: str) -> None:
     recorder = RankRecorder(str(tmp_path), 0)
     recorder.add([b"a", b"b"])

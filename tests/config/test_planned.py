@@ -10,6 +10,7 @@ from mimokit.config.layer_architecture import LayerArchitecture
 from mimokit.config.parallelism import ModuleParallelismConfig
 from tests.config.sections import load, network, problems, put, sections
 from tests.layouts_apart import decoded_config
+from tests.rows import rows
 
 LANGUAGE = "language_module"
 PIPELINE = {"pipeline_parallel": 2, "data_parallel": 1, "rank_offset": 1}
@@ -103,13 +104,13 @@ def test_what_is_said_as_it_runs_is_run() -> None:
         mimokit.plan(load(content))
 
 
-@pytest.mark.parametrize("field", ["use_distributed_optimizer", "use_megatron_fsdp"])
+@rows("field", "use_distributed_optimizer", "use_megatron_fsdp")
 def test_replicas_with_shards_run(field: str) -> None:
     content = with_sizes(**{field: True})
     mimokit.plan(load(content | {"strategy": {"name": "diloco", "replicas": 2}}))
 
 
-@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+@rows("precision", "bf16", "fp16")
 def test_replicas_run_in_half_precision(precision: str) -> None:
     content = put(sections(), "runtime.precision", precision)
     mimokit.plan(load(content | {"strategy": {"name": "diloco", "replicas": 2}}))

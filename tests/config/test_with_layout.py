@@ -4,6 +4,7 @@ import pytest
 
 from mimokit.config import ConfigError, ModuleParallelismConfig
 from tests.config.sections import load, sections
+from tests.rows import rows
 
 LANGUAGE = "language_module"
 HOMOGENEOUS = sections(
@@ -39,14 +40,12 @@ def test_sizes_as_a_record() -> None:
     assert other.model.get_parallelism(LANGUAGE) == sizes
 
 
-@pytest.mark.parametrize(
-    ("mode", "modules", "words"),
-    [
-        ("colocatd", {}, "choose one of homogeneous, colocated, heterogeneous"),
-        ("colocated", {"image": {}}, "the modules are images, language_module"),
-        ("colocated", {"images": {"tensor": 1}}, "unknown key tensor"),
-        ("heterogeneous", {"images": {}, LANGUAGE: {}}, "give it for all of them but one"),
-    ],
+@rows(
+    "mode, modules, words",
+    ("colocatd", {}, "choose one of homogeneous, colocated, heterogeneous"),
+    ("colocated", {"image": {}}, "the modules are images, language_module"),
+    ("colocated", {"images": {"tensor": 1}}, "unknown key tensor"),
+    ("heterogeneous", {"images": {}, LANGUAGE: {}}, "give it for all of them but one"),
 )
 def test_what_cannot_work_is_one_sentence(mode: str, modules: dict, words: str) -> None:
     with pytest.raises(ConfigError, match=words) as refused:

@@ -10,6 +10,7 @@ from mimokit.config import ConfigError
 from mimokit.config_files import load_experiment_config, load_preset
 from tests.config.sections import only, sections
 from tests.large_presets import LARGE_PRESETS
+from tests.rows import rows
 
 
 def text_of(content: dict[str, Any]) -> str:
@@ -99,7 +100,7 @@ def test_extends_null_inherits_nothing(tmp_path: Path) -> None:
     assert config.runtime.seed == 1234
 
 
-@pytest.mark.parametrize("name", LARGE_PRESETS)
+@rows("name", *LARGE_PRESETS)
 def test_a_saved_copy_loads_to_the_same_config(name: str, tmp_path: Path) -> None:
     write(tmp_path / "baseline.yaml", {"data": {"num_workers": 99}, "surplus": 1})
     config = load_preset(name)

@@ -14,6 +14,7 @@ from mimokit.config_files.value_sources import (
 )
 from tests.config.sections import put, sections
 from tests.config_files.test_files import sentence, write
+from tests.rows import rows
 
 
 def chain(folder: Path, *names: str) -> str:
@@ -37,14 +38,12 @@ def test_a_circle_through_a_link_is_refused(tmp_path: Path) -> None:
     assert "closes a circle" in sentence(first)
 
 
-@pytest.mark.parametrize(
-    ("parent", "expected"),
-    [
-        (None, "does not exist"),
-        ("", "it is empty"),
-        ("a:\n\tb: 1\n", "line 2: it has a tab"),
-        ("- 1\n", "it holds a list"),
-    ],
+@rows(
+    "parent, expected",
+    (None, "does not exist"),
+    ("", "it is empty"),
+    ("a:\n\tb: 1\n", "line 2: it has a tab"),
+    ("- 1\n", "it holds a list"),
 )
 def test_a_parent_that_is_no_config_is_refused_with_the_chain(
     parent: str | None, expected: str, tmp_path: Path
@@ -64,7 +63,7 @@ def test_an_unknown_preset_is_refused_with_the_chain(tmp_path: Path) -> None:
     assert f"({tmp_path / 'a.yaml'} extends preset:llava_7b_collocated)" in found
 
 
-@pytest.mark.parametrize("value", [5, "", ["a.yaml"], {"a": 1}, True])
+@rows("value", 5, "", ["a.yaml"], {"a": 1}, True)
 def test_what_names_no_parent(value: object, tmp_path: Path) -> None:
     found = sentence(write(tmp_path / "a.yaml", {"extends": value}))
     assert "write the path of a YAML file, or null" in found

@@ -122,7 +122,7 @@ def test_names(sweep: dict[str, Any], expected: list[str]) -> None:
     assert names(sweep) == expected
 
 
-@pytest.mark.parametrize("stem", ["..", "a b", "x/../y", "ä", "-", ".hidden", "n" * 300, "con."])
+@rows("stem", "..", "a b", "x/../y", "ä", "-", ".hidden", "n" * 300, "con.")
 def test_names_are_safe_as_folders(stem: str, tmp_path: Path) -> None:
     for name in names({"runtime.metrics_output_dir": ["..", "/", "\0", "ü"]}, file_name(stem)):
         assert re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", name)
@@ -131,39 +131,37 @@ def test_names_are_safe_as_folders(stem: str, tmp_path: Path) -> None:
         assert (tmp_path / name).resolve().parent == tmp_path.resolve()
 
 
-@pytest.mark.parametrize(
-    ("sweep", "expected"),
-    [
-        (5, "Section 'sweep': it is 5; write a mapping of keys and lists"),
-        ([], "Section 'sweep': it is an empty list"),
-        ({}, "Section 'sweep': it is an empty mapping"),
-        ({"runtime.seed": 3}, "runtime.seed is 3; write a list of values"),
-        ({"runtime.seed": []}, "runtime.seed is an empty list; give at least one value"),
-        ({"runtime.seed": [1, 2, 1]}, "runtime.seed has 1 twice; keep one"),
-        ({"seed": [1]}, "seed is not a path into a config; write one such as"),
-        ({"extends": ["a.yaml"]}, "extends is not a path into a config"),
-        ({"name.x": ["a"]}, "name.x is not a path into a config"),
-        ({"data..seed": [1]}, "data..seed is not a path"),
-        ({3: [1]}, "3 is not a path"),
-        ({"layout": {"a": 1}}, "layout.a is 1; write a mapping of keys and values"),
-        ({"layout": {"a b": {"runtime.seed": 1}}}, "layout.a b names an experiment; name it with"),
-        ({"layout": {"../a": {"runtime.seed": 1}}}, "layout.../a names an experiment"),
-        ({"layout": {"a": {"seed": 1}}}, "seed of layout.a is not a path into a config"),
-        (
-            {"runtime.seed": [1], "layout": {"a": {"runtime.seed": 2}}},
-            "runtime.seed is set by runtime.seed and by layout; set it in one of them",
-        ),
-        (
-            {f"{LANGUAGE}.tensor_parallel": [1], LANGUAGE: [{"tensor_parallel": 2}]},
-            f"{LANGUAGE}.tensor_parallel is set by",
-        ),
-        ({"runtime": [1]}, "runtime is not a path"),
-        ({"runtime.seed": list(range(5000))}, "runtime.seed has 5,000 values; give at most 1,000"),
-        (
-            {f"runtime.k{number}": [1, 2] for number in range(100)},
-            "its 100 entries make more than the 1,000 experiments that one file may have",
-        ),
-    ],
+@rows(
+    "sweep, expected",
+    (5, "Section 'sweep': it is 5; write a mapping of keys and lists"),
+    ([], "Section 'sweep': it is an empty list"),
+    ({}, "Section 'sweep': it is an empty mapping"),
+    ({"runtime.seed": 3}, "runtime.seed is 3; write a list of values"),
+    ({"runtime.seed": []}, "runtime.seed is an empty list; give at least one value"),
+    ({"runtime.seed": [1, 2, 1]}, "runtime.seed has 1 twice; keep one"),
+    ({"seed": [1]}, "seed is not a path into a config; write one such as"),
+    ({"extends": ["a.yaml"]}, "extends is not a path into a config"),
+    ({"name.x": ["a"]}, "name.x is not a path into a config"),
+    ({"data..seed": [1]}, "data..seed is not a path"),
+    ({3: [1]}, "3 is not a path"),
+    ({"layout": {"a": 1}}, "layout.a is 1; write a mapping of keys and values"),
+    ({"layout": {"a b": {"runtime.seed": 1}}}, "layout.a b names an experiment; name it with"),
+    ({"layout": {"../a": {"runtime.seed": 1}}}, "layout.../a names an experiment"),
+    ({"layout": {"a": {"seed": 1}}}, "seed of layout.a is not a path into a config"),
+    (
+        {"runtime.seed": [1], "layout": {"a": {"runtime.seed": 2}}},
+        "runtime.seed is set by runtime.seed and by layout; set it in one of them",
+    ),
+    (
+        {f"{LANGUAGE}.tensor_parallel": [1], LANGUAGE: [{"tensor_parallel": 2}]},
+        f"{LANGUAGE}.tensor_parallel is set by",
+    ),
+    ({"runtime": [1]}, "runtime is not a path"),
+    ({"runtime.seed": list(range(5000))}, "runtime.seed has 5,000 values; give at most 1,000"),
+    (
+        {f"runtime.k{number}": [1, 2] for number in range(100)},
+        "its 100 entries make more than the 1,000 experiments that one file may have",
+    ),
 )
 def test_what_is_no_sweep(sweep: object, expected: str, tmp_path: Path) -> None:
     (one,) = loaded(tmp_path, sweep).values()

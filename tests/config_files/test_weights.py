@@ -23,6 +23,7 @@ from tests.layouts_weights import weights_config, weights_mapping
 from tests.llava import llava_config
 from tests.mimo import mimo_config
 from tests.qwen_vl import qwen_config
+from tests.rows import rows
 
 DIGITS_LLAVA = Path(__file__).parents[2] / "configs" / "digits_llava.yaml"
 ONE = {"data_parallel": 1}
@@ -47,14 +48,12 @@ def test_fields_that_are_left_out_are_those_of_the_checkpoint() -> None:
     assert again == config
 
 
-@pytest.mark.parametrize(
-    ("module", "field", "value", "named"),
-    [
-        (LANGUAGE, "hidden_size", 64, "hidden_size is 64, but its weights"),
-        (LANGUAGE, "normalization", "RMSNorm", "normalization is RMSNorm, but its weights"),
-        (LANGUAGE, "gated_linear_unit", True, "gated_linear_unit is true, but its weights"),
-        ("images", "image_size", 16, "image_size is 16, but its weights"),
-    ],
+@rows(
+    "module, field, value, named",
+    (LANGUAGE, "hidden_size", 64, "hidden_size is 64, but its weights"),
+    (LANGUAGE, "normalization", "RMSNorm", "normalization is RMSNorm, but its weights"),
+    (LANGUAGE, "gated_linear_unit", True, "gated_linear_unit is true, but its weights"),
+    ("images", "image_size", 16, "image_size is 16, but its weights"),
 )
 def test_fields_that_contradict_the_checkpoint(
     module: str, field: str, value: Any, named: str
@@ -65,13 +64,11 @@ def test_fields_that_contradict_the_checkpoint(
         finalized_copy(config_from_mapping(content))
 
 
-@pytest.mark.parametrize(
-    ("module", "network", "named"),
-    [
-        (LANGUAGE, None, "does not exist; give a directory .*, or state num_layers"),
-        (LANGUAGE, "clip_tower", "does not describe a language model"),
-        ("images", "llama", "does not describe a vision tower"),
-    ],
+@rows(
+    "module, network, named",
+    (LANGUAGE, None, "does not exist; give a directory .*, or state num_layers"),
+    (LANGUAGE, "clip_tower", "does not describe a language model"),
+    ("images", "llama", "does not describe a vision tower"),
 )
 def test_weights_that_are_not_there_or_of_another_kind(
     module: str, network: str | None, named: str
@@ -131,13 +128,11 @@ def _pickled(directory: Path) -> None:
     (directory / "model.safetensors").rename(directory / "pytorch_model.bin")
 
 
-@pytest.mark.parametrize(
-    ("do", "named"),
-    [
-        (_without_a_tensor, "model.norm.weight is in none of its files"),
-        (_truncated, "it is truncated"),
-        (_pickled, "a pickle, which can run code and is not opened"),
-    ],
+@rows(
+    "do, named",
+    (_without_a_tensor, "model.norm.weight is in none of its files"),
+    (_truncated, "it is truncated"),
+    (_pickled, "a pickle, which can run code and is not opened"),
 )
 def test_files_without_the_tensors_of_a_module_are_rejected_before_engines_start(
     do: Callable[[Path], None], named: str, tmp_path: Path
@@ -172,9 +167,7 @@ def test_a_part_of_a_larger_checkpoint() -> None:
         module_planner(whole, config, language=False, tensor_parallel=1, pipeline_parallel=1)
 
 
-@pytest.mark.parametrize(
-    ("variant", "layers", "norms", "kept"), [("clip", 3, 2, False), ("clip_full", 2, 2, True)]
-)
+@rows("variant, layers, norms, kept", ("clip", 3, 2, False), ("clip_full", 2, 2, True))
 def test_a_tower_in_a_llava_ends_where_its_features_are_taken(
     variant: str, layers: int, norms: int, kept: bool
 ) -> None:

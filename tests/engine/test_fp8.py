@@ -4,7 +4,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 import torch.distributed as dist
 
@@ -18,6 +17,7 @@ from mimokit.engine.megatron.fp8 import E4M3, E5M2, Scaled, product, rounded, sc
 from mimokit.engine.megatron.fp8_linear import _multiply, multiply_in_fp8
 from tests import seams
 from tests.planted import planted
+from tests.rows import rows
 
 TOKENS, INPUTS, OUTPUTS = 12, 16, 24
 
@@ -60,7 +60,7 @@ def _passes(given: torch.Tensor, weight: torch.Tensor, gradient: torch.Tensor) -
     return [output.detach(), given.grad, weight.grad]
 
 
-@pytest.mark.parametrize("kind", [E4M3, E5M2])
+@rows("kind", E4M3, E5M2)
 def test_numbers_of_8_bits_are_the_nearest(kind: torch.dtype) -> None:
     for tensor in _drawn():
         (scale,) = scales([tensor], [kind], _Alone())
@@ -92,7 +92,7 @@ def test_layer_multiplies_rounded_matrices_forward_and_backward(monkeypatch) -> 
     assert min(_differences()) > 2**-6, "with a planted format of fewer bits"
 
 
-@pytest.mark.parametrize("number", [0.0, float("inf"), float("nan")])
+@rows("number", 0.0, float("inf"), float("nan"))
 def test_zeros_stay_zeros_and_what_is_no_number_does_not_become_one(number: float) -> None:
     tensor = torch.full((2, 4), number, dtype=torch.bfloat16)
     (scale,) = scales([tensor], [E4M3], _Alone())

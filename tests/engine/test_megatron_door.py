@@ -204,7 +204,7 @@ def test_only_the_deprecation_of_gpt_model_is_kept_quiet(caplog: pytest.LogCaptu
     assert caplog.messages == ["anything else"]
 
 
-@pytest.mark.parametrize("installed", [OLDEST, "0.17.1", NEWEST, f"{NEWEST}+local"])
+@rows("installed", OLDEST, "0.17.1", NEWEST, f"{NEWEST}+local")
 def test_tested_versions_of_megatron_pass(installed: str):
     check_version(installed, {})
 

@@ -13,6 +13,7 @@ from mimokit.config_files import load_experiment_config
 from mimokit.experiment import Oracle, compute_oracle, verify
 from mimokit.experiment.trainable import check_trainable
 from tests.experiment.own_data import shades
+from tests.rows import rows
 
 ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "configs" / "digits_colocated.yaml"
@@ -45,14 +46,12 @@ def test_layouts_train_on_it_and_are_proven(cluster: EngineCluster) -> None:
     assert report.losses == pytest.approx(given.losses, rel=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("data", "sentence"),
-    [
-        ({"source": "tests.nowhere:f"}, "source is tests.nowhere:f, but tests.nowhere cannot be"),
-        ({"source": "tests.experiment.own_data:WORDS"}, "'data': source is a int; it must be a f"),
-        ({"source": "tests.experiment.own_data:samples"}, "cannot be called with one argument"),
-        ({"image_seq_length": 0}, "image_seq_length is 0, which leaves no tokens to module 'imag"),
-    ],
+@rows(
+    "data, sentence",
+    ({"source": "tests.nowhere:f"}, "source is tests.nowhere:f, but tests.nowhere cannot be"),
+    ({"source": "tests.experiment.own_data:WORDS"}, "'data': source is a int; it must be a f"),
+    ({"source": "tests.experiment.own_data:samples"}, "cannot be called with one argument"),
+    ({"image_seq_length": 0}, "image_seq_length is 0, which leaves no tokens to module 'imag"),
 )
 def test_what_no_run_can_read_is_refused_before_it(data: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence.replace("(", r"\(")):

@@ -13,6 +13,7 @@ from mimokit.experiment import Oracle, Stepper, compute_oracle, train, verify
 from mimokit.samples import module_column
 from tests.evaluations import QUICK
 from tests.layouts import two_microbatches
+from tests.rows import rows
 
 PAGE = Path(__file__).parents[2] / "docs" / "own_modules.md"
 COLOCATED, APART = two_microbatches()
@@ -152,30 +153,26 @@ def test_what_a_stage_cannot_pass_on_is_named(step: Any, said: str, cluster: Eng
         run.result(300)
 
 
-@pytest.mark.parametrize(
-    ("functions", "said"),
-    [
-        ({"forward_step": 3}, "^Argument forward_step: it is a int; it must be a function of"),
-        ({"forward_step": partial(_example, model=None)}, "cannot be called with two arguments"),
-        (
-            {"forward_step": _example, "loss_func": _example},
-            "loss_func is refused with forward_step; change one of them.",
-        ),
-    ],
+@rows(
+    "functions, said",
+    ({"forward_step": 3}, "^Argument forward_step: it is a int; it must be a function of"),
+    ({"forward_step": partial(_example, model=None)}, "cannot be called with two arguments"),
+    (
+        {"forward_step": _example, "loss_func": _example},
+        "loss_func is refused with forward_step; change one of them.",
+    ),
 )
 def test_what_is_not_a_forward_step_is_rejected(functions: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         checked_code(COLOCATED, **functions)
 
 
-@pytest.mark.parametrize(
-    ("path", "said"),
-    [
-        ("step", "forward_step is step, but it must be package.module:function"),
-        ("no_such_package:step", r"cannot be imported \(ModuleNotFoundError"),
-        ("tests.layouts:no_such", "but tests.layouts has no no_such"),
-        ("tests.layouts:IMAGE_TOKEN", "forward_step is a int; it must be a function of"),
-    ],
+@rows(
+    "path, said",
+    ("step", "forward_step is step, but it must be package.module:function"),
+    ("no_such_package:step", r"cannot be imported \(ModuleNotFoundError"),
+    ("tests.layouts:no_such", "but tests.layouts has no no_such"),
+    ("tests.layouts:IMAGE_TOKEN", "forward_step is a int; it must be a function of"),
 )
 def test_a_file_that_names_no_forward_step_is_rejected(path: str, said: str) -> None:
     with pytest.raises(ConfigError, match=f"^Section 'runtime': .*{said}"):

@@ -11,6 +11,7 @@ from mimokit.config.checked_code import checked_code
 from mimokit.experiment import Oracle, Stepper, compute_oracle, explain, train, verify
 from tests.evaluations import QUICK
 from tests.layouts import digits_config, two_microbatches
+from tests.rows import rows
 
 COLOCATED, APART = two_microbatches()
 
@@ -81,9 +82,10 @@ def test_a_loss_of_another_form_is_named(returned: Any, said: str, cluster: Engi
         compute_oracle(cluster, COLOCATED, steps=1, loss_func=returned)
 
 
-@pytest.mark.parametrize(
-    ("loss", "said"),
-    [(3, "it is a int; it must be a function of"), (lambda losses: losses, "with two arguments")],
+@rows(
+    "loss, said",
+    (3, "it is a int; it must be a function of"),
+    (lambda losses: losses, "with two arguments"),
 )
 def test_what_is_not_a_loss_is_rejected(loss: Any, said: str) -> None:
     with pytest.raises(ConfigError, match="^Argument loss_func: .*" + said):

@@ -20,6 +20,7 @@ from tests.layouts import digits_config
 from tests.layouts_apart import apart_multimodal_config, decoded_config, with_adapter
 from tests.layouts_experts import BALANCED
 from tests.layouts_multimodal import LANGUAGE
+from tests.rows import rows
 
 PAGE = Path(__file__).parents[2] / "docs" / "own_modules.md"
 EXAMPLE = "tests.experiment.own_encoder:PatchEncoder"
@@ -434,22 +435,14 @@ def test_the_proof_names_a_parameter_whose_gradient_is_not_summed(cluster: Engin
     assert report.to_json()["worst_parameters"]["images"].endswith("factor")
 
 
-@pytest.mark.parametrize(
-    ("builder", "said"),
-    [
-        ("patches", "builder is patches, but it must be package.module:function"),
-        ("no_such_package.here:build", "no_such_package.here cannot be imported (ModuleNotFound"),
-        (
-            "tests.layouts:no_such",
-            "builder is tests.layouts:no_such, but tests.layouts has no no_such",
-        ),
-        (
-            "tests.layouts:IMAGE_TOKEN",
-            "its builder is a int; it must be a ModuleSpec or a function",
-        ),
-        ("tests.invariance:oracle_of.__name__", "its builder is a str"),
-        ("tests.planted:_kept", "its builder is _kept, which cannot be called with two"),
-    ],
+@rows(
+    "builder, said",
+    ("patches", "builder is patches, but it must be package.module:function"),
+    ("no_such_package.here:build", "no_such_package.here cannot be imported (ModuleNotFound"),
+    ("tests.layouts:no_such", "builder is tests.layouts:no_such, but tests.layouts has no no_such"),
+    ("tests.layouts:IMAGE_TOKEN", "its builder is a int; it must be a ModuleSpec or a function"),
+    ("tests.invariance:oracle_of.__name__", "its builder is a str"),
+    ("tests.planted:_kept", "its builder is _kept, which cannot be called with two"),
 )
 def test_a_builder_that_is_none_is_named(builder: str, said: str, tmp_path: Path) -> None:
     file = _config((1, 1), (1, 1), builder).save(tmp_path / "own.yaml")

@@ -21,6 +21,7 @@ from mimokit.planning.digests import sealed
 from mimokit.prediction.hardware import load_hardware
 from mimokit.prediction.own_runs.table import read_runs
 from mimokit.prediction.step_time.software import load_software, save_software
+from tests.rows import rows
 
 DEEP = "[" * 200_000
 SETTING = {"strategy": "DiLoCo"}
@@ -131,7 +132,7 @@ def saved_fit(folder: Path, save: str = "5eed-2") -> Path:
     return folder / "0" / checkpoint.LAST
 
 
-@pytest.mark.parametrize("text", ["{}", "[]", "null", '{"step": "2"}', DEEP, "{" * 2**21])
+@rows("text", "{}", "[]", "null", '{"step": "2"}', DEEP, "{" * 2**21)
 def test_a_fit_with_another_header_is_refused(tmp_path: Path, text: str) -> None:
     file = saved_fit(tmp_path)
     rewrite(file, zipfile.ZIP_STORED, text)
@@ -208,15 +209,13 @@ def test_a_recording_with_another_type_is_refused(recorded: Path, key: str, valu
         read_recording(recorded)
 
 
-@pytest.mark.parametrize(
+@rows(
     "change",
-    [
-        lambda content: content["otherData"].update(clock_error_seconds={"0": "late"}),
-        lambda content: content["otherData"].update(clock_error_seconds=[1]),
-        lambda content: content["traceEvents"][-1].update(ts="0"),
-        lambda content: content["traceEvents"][-1].update(pid=[1]),
-        lambda content: content["traceEvents"][-1]["args"].update(step={}),
-    ],
+    lambda content: content["otherData"].update(clock_error_seconds={"0": "late"}),
+    lambda content: content["otherData"].update(clock_error_seconds=[1]),
+    lambda content: content["traceEvents"][-1].update(ts="0"),
+    lambda content: content["traceEvents"][-1].update(pid=[1]),
+    lambda content: content["traceEvents"][-1]["args"].update(step={}),
 )
 def test_a_trace_with_another_type_is_refused(
     tmp_path: Path, change: Callable[[dict[str, object]], None]

@@ -12,6 +12,7 @@ import pytest
 from mimokit.config import StrategyConfig
 from mimokit.extra_rooms import ROOMS
 from tests.layouts import digits_config
+from tests.rows import rows
 
 ROOT = Path(__file__).parents[2]
 ASKED = {
@@ -136,17 +137,15 @@ def test_all_names_and_commands_but_those_of_a_room_are_there_without_it(
             assert {each.rpartition(".")[2] for each in told.keys() - {name}} <= set(needs)
 
 
-@pytest.mark.parametrize(
-    ("room", "words", "sentence"),
-    [
-        ("shrinking", ["verify", "preset:llava_7b_colocated", "--shrink"], "--shrink needs"),
-        ("strategies", ["plan", "replicas.yaml"], "Section 'strategy' needs"),
-        ("search", ["search", "preset:llava_7b_colocated", "--gpus", "8"], "mimokit search needs"),
-        ("search", ["plan", "config.json", "--gpus", "8"], "Model 'config.json' needs"),
-        ("formats", ["export", "small.yaml", "--to", "slurm"], "mimokit.interop.to_slurm needs"),
-        ("resume_check", ["verify", "small.yaml", "--resume-check"], "resume_check needs"),
-        ("culprit", ["verify", "replicas.yaml", "--explain"], "--explain needs"),
-    ],
+@rows(
+    "room, words, sentence",
+    ("shrinking", ["verify", "preset:llava_7b_colocated", "--shrink"], "--shrink needs"),
+    ("strategies", ["plan", "replicas.yaml"], "Section 'strategy' needs"),
+    ("search", ["search", "preset:llava_7b_colocated", "--gpus", "8"], "mimokit search needs"),
+    ("search", ["plan", "config.json", "--gpus", "8"], "Model 'config.json' needs"),
+    ("formats", ["export", "small.yaml", "--to", "slurm"], "mimokit.interop.to_slurm needs"),
+    ("resume_check", ["verify", "small.yaml", "--resume-check"], "resume_check needs"),
+    ("culprit", ["verify", "replicas.yaml", "--explain"], "--explain needs"),
 )
 def test_what_needs_a_room_says_so(
     tmp_path: Path, room: str, words: list[str], sentence: str

@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import pytest
 from typer.testing import CliRunner
 
 from mimokit.cli.main import app
@@ -22,7 +21,7 @@ SIZES = {
 """Mode and ranks -> tensor parallel, data parallel and first rank of both modules; batch size."""
 
 
-@pytest.mark.parametrize(("mode", "ranks"), SIZES)
+@rows("mode, ranks", *SIZES)
 def test_a_directory_becomes_a_file_that_runs(mode: str, ranks: int, tmp_path: Path) -> None:
     directory, file = llava_checkpoint("clip_full"), tmp_path / "llava.yaml"
     line = ["import", str(directory), "--mode", mode, "--gpus", str(ranks), "--output", str(file)]

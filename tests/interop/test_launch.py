@@ -68,14 +68,12 @@ def test_a_layout_smaller_than_a_node() -> None:
     assert "--nproc-per-node=2" in to_torchrun(small, "train.py")
 
 
-@pytest.mark.parametrize(
-    ("gpus", "hosts", "sentence"),
-    [
-        (8, ["one"], "on each of 2 hosts, and 1 host is named; name 2 different ones"),
-        (8, ["one", "one"], "name 2 different ones"),
-        (6, ["one", "two"], "not a whole number of nodes"),
-        (0, ["one"], "gpus_per_node is 0"),
-    ],
+@rows(
+    "gpus, hosts, sentence",
+    (8, ["one"], "on each of 2 hosts, and 1 host is named; name 2 different ones"),
+    (8, ["one", "one"], "name 2 different ones"),
+    (6, ["one", "two"], "not a whole number of nodes"),
+    (0, ["one"], "gpus_per_node is 0"),
 )
 def test_hosts_that_do_not_fit(gpus: int, hosts: list[str], sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):

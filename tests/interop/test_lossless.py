@@ -110,7 +110,7 @@ def test_layouts_that_a_search_found(
             check_predicts_the_same(config, model, one.layout, workload, gpu)
 
 
-@pytest.mark.parametrize("precision", ["bf16", "fp8"])
+@rows("precision", "bf16", "fp8")
 def test_everything_that_no_search_varies(precision: str, tmp_path: Path) -> None:
     model = load_model("qwen2.5-vl-7b")
     language = model.language.name  # type: ignore[union-attr]
@@ -207,7 +207,7 @@ def test_what_no_experiment_can_say_is_refused() -> None:
         config_of_layout(uneven, Workload(4096, 8), model=model)
 
 
-@pytest.mark.parametrize(("name", "module"), [("adapter", "adapter"), ("decoder", "writer")])
+@rows("name, module", ("adapter", "adapter"), ("decoder", "writer"))
 def test_adapters_and_decoders_are_written_with_their_graph(
     name: str, module: str, tmp_path: Path
 ) -> None:

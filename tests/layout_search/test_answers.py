@@ -98,36 +98,32 @@ def test_why_not_the_best_itself(result: SearchResult) -> None:
     assert result.why_not(result.best.layout).text == "It is the layout that was chosen."
 
 
-@pytest.mark.parametrize(
-    ("asked", "sentence"),
-    [
-        (
-            layout("colocated", ParallelSizes(data=8), ParallelSizes(4, data=2, micro_batch=4)),
-            "Module 'language': num_attention_heads is 6, which tensor_parallel 4 does not divide",
-        ),
-        (
-            layout("colocated", ParallelSizes(data=4), ParallelSizes(data=8)),
-            "Module 'images': data_parallel is 4, which makes 4 ranks",
-        ),
-        (
-            layout("heterogeneous", ParallelSizes(data=3), ParallelSizes(data=2)),
-            "data_parallel is 3, and that of 'language' is 2; one must divide the other",
-        ),
-        (
-            layout(
-                "heterogeneous", ParallelSizes(data=4), ParallelSizes(pipeline=5, micro_batch=4)
-            ),
-            "num_layers is 4, and pipeline_parallel 5; the layers cannot be dealt to 5 stages",
-        ),
-        (
-            layout("heterogeneous", ParallelSizes(data=4), ParallelSizes(data=8)),
-            "it takes 12 GPUs and there are 8",
-        ),
-        (
-            layout("homogeneous", ParallelSizes(data=4), ParallelSizes(data=8)),
-            "homogeneous mode gives all modules the same sizes and 'language' has 8",
-        ),
-    ],
+@rows(
+    "asked, sentence",
+    (
+        layout("colocated", ParallelSizes(data=8), ParallelSizes(4, data=2, micro_batch=4)),
+        "Module 'language': num_attention_heads is 6, which tensor_parallel 4 does not divide",
+    ),
+    (
+        layout("colocated", ParallelSizes(data=4), ParallelSizes(data=8)),
+        "Module 'images': data_parallel is 4, which makes 4 ranks",
+    ),
+    (
+        layout("heterogeneous", ParallelSizes(data=3), ParallelSizes(data=2)),
+        "data_parallel is 3, and that of 'language' is 2; one must divide the other",
+    ),
+    (
+        layout("heterogeneous", ParallelSizes(data=4), ParallelSizes(pipeline=5, micro_batch=4)),
+        "num_layers is 4, and pipeline_parallel 5; the layers cannot be dealt to 5 stages",
+    ),
+    (
+        layout("heterogeneous", ParallelSizes(data=4), ParallelSizes(data=8)),
+        "it takes 12 GPUs and there are 8",
+    ),
+    (
+        layout("homogeneous", ParallelSizes(data=4), ParallelSizes(data=8)),
+        "homogeneous mode gives all modules the same sizes and 'language' has 8",
+    ),
 )
 def test_why_not_names_the_rule(result: SearchResult, asked: Layout, sentence: str) -> None:
     answer = result.why_not(asked)
@@ -191,7 +187,7 @@ def test_why_not_refuses_other_modules(result: SearchResult) -> None:
         result.why_not(Layout("homogeneous", {"language": ParallelSizes(data=8)}))
 
 
-@pytest.mark.parametrize("size", [0, -2, 1.5])
+@rows("size", 0, -2, 1.5)
 def test_why_not_refuses_sizes_that_are_no_counts(result: SearchResult, size: Any) -> None:
     with pytest.raises(ConfigError, match=r"tensor is .* whole number of at least 1"):
         result.why_not(layout("colocated", ParallelSizes(size), ParallelSizes()))
@@ -247,7 +243,7 @@ def test_a_step_that_is_too_slow_is_told() -> None:
         found(constraints=Constraints(most_seconds=1e-6))
 
 
-@pytest.mark.parametrize("gpus", [0, -1, 2.5, True])
+@rows("gpus", 0, -1, 2.5, True)
 def test_no_gpus(gpus: Any) -> None:
     with pytest.raises(ConfigError, match=r"gpus is .*; it must be a whole number of at least 1"):
         found(gpus=gpus)

@@ -210,7 +210,7 @@ def scanned(task: SearchTask) -> Scan:
     return scan
 
 
-@pytest.mark.parametrize("objective", ["step_time", "cost", "memory"])
+@rows("objective", "step_time", "cost", "memory")
 def test_the_objective_decides(objective: str) -> None:
     task, brute = wide()
     expected = brute.fitting

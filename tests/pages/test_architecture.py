@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from tests.rows import rows
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
@@ -48,9 +48,8 @@ def test_files_and_names_exist() -> None:
     assert wrong_rows(PAGE) == []
 
 
-@pytest.mark.parametrize(
-    ("right", "wrong"),
-    [("`plan_checked`", "`plan_anything`"), ("mimokit/samples.py", "mimokit/gone.py")],
+@rows(
+    "right, wrong", ("`plan_checked`", "`plan_anything`"), ("mimokit/samples.py", "mimokit/gone.py")
 )
 def test_a_wrong_name_is_found(right: str, wrong: str) -> None:
     assert wrong_rows(PAGE.replace(right, wrong))

@@ -48,7 +48,7 @@ def test_the_config_of_a_page_can_be_planned(tmp_path: Path) -> None:
     assert plan == mimokit.plan(ROOT / "configs" / "digits_colocated.yaml")
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/start.md", "docs/strategies.md"])
+@rows("page", "README.md", "docs/start.md", "docs/strategies.md")
 def test_imported_names_exist(page: str) -> None:
     for statement in ast.parse("\n".join(blocks(PAGES[page], "python"))).body:
         if isinstance(statement, ast.ImportFrom):
@@ -135,7 +135,7 @@ def test_what_commands_are_given_exists() -> None:
     assert shown == {*layouts, *RESULTS, *OF_WEIGHTS, "strategy"}
 
 
-@pytest.mark.parametrize("name", ["predict", "search", "export"])
+@rows("name", "predict", "search", "export")
 def test_commands_about_layouts_run(name: str) -> None:
     words = next(words for words in commands(START) if words[0] == name)
     ended = CliRunner().invoke(app, words)

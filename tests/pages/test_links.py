@@ -74,14 +74,12 @@ def pages_in(entry: object) -> list[str]:
     return [page for each in inner for page in pages_in(each)]  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(
-    ("file", "content"),
-    [
-        ("page.html", '<link rel="stylesheet" href="https://fonts.example/css">'),
-        ("page.html", '<script src="https://cdn.example/mathjax.js"></script>'),
-        ("look.css", "@import '//cdn.example/more.css';"),
-        ("look.css", ".logo { background: url(https://cdn.example/logo.png) }"),
-    ],
+@rows(
+    "file, content",
+    ("page.html", '<link rel="stylesheet" href="https://fonts.example/css">'),
+    ("page.html", '<script src="https://cdn.example/mathjax.js"></script>'),
+    ("look.css", "@import '//cdn.example/more.css';"),
+    ("look.css", ".logo { background: url(https://cdn.example/logo.png) }"),
 )
 def test_what_a_page_loads_from_elsewhere_is_found(tmp_path: Path, file: str, content: str) -> None:
     (tmp_path / "index.html").write_text(

@@ -7,6 +7,7 @@ from mimokit.planning import ColocatedBridge, ModuleRanks
 from mimokit.planning.bridges.plan import plan_colocated_bridge
 from mimokit.planning.ranks import DIMENSIONS
 from tests.planning.layouts import Sizes, layout, sizes
+from tests.rows import rows
 
 
 def bridge(images: Sizes, language: Sizes, base_batch_size: int) -> ColocatedBridge:
@@ -92,9 +93,11 @@ def test_gathering_by_brute_force(many: int, few: int, cp_many: int, out: bool) 
     assert moved == ((received, 0) if out else (0, received))
 
 
-@pytest.mark.parametrize(
-    ("source_dp", "destination_dp", "samples", "reason"),
-    [(2, 4, 6, "does not divide the micro-batch"), (4, 2, 6, "6 samples"), (3, 2, 6, "divide 3")],
+@rows(
+    "source_dp, destination_dp, samples, reason",
+    (2, 4, 6, "does not divide the micro-batch"),
+    (4, 2, 6, "6 samples"),
+    (3, 2, 6, "divide 3"),
 )
 def test_what_cannot_be_cut_is_refused(
     source_dp: int, destination_dp: int, samples: int, reason: str

@@ -25,6 +25,7 @@ from mimokit.planning.checkpoints import (
 )
 from mimokit.planning.digests import sealed
 from tests.layouts import digits_config
+from tests.rows import rows
 
 DATA = DataPosition("digits", 4096, 1234, 16, 8, "abc")
 
@@ -82,7 +83,7 @@ DAMAGED = {
 }
 
 
-@pytest.mark.parametrize("said", DAMAGED)
+@rows("said", *DAMAGED)
 def test_what_is_not_whole_or_newer_is_rejected(said: str, tmp_path: Path) -> None:
     directory = _saved(tmp_path, change=DAMAGED[said])
     with pytest.raises(ConfigError) as error:
@@ -103,15 +104,13 @@ def test_names_and_shapes_of_another_model_are_listed(tmp_path: Path) -> None:
     assert "it has images/w [4, 2] instead of [8, 2]" in sentence
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "said"),
-    [
-        ("name", "noise", "the data set is noise, was digits"),
-        ("samples", 100, "its samples are 100, was 4096"),
-        ("seed", 1, "runtime.seed is 1, was 1234"),
-        ("per_step", 32, "the samples of a step are 32, was 16"),
-        ("digest", "other", "the digest of its samples is other, was abc"),
-    ],
+@rows(
+    "field, value, said",
+    ("name", "noise", "the data set is noise, was digits"),
+    ("samples", 100, "its samples are 100, was 4096"),
+    ("seed", 1, "runtime.seed is 1, was 1234"),
+    ("per_step", 32, "the samples of a step are 32, was 16"),
+    ("digest", "other", "the digest of its samples is other, was abc"),
 )
 def test_data_that_have_changed_are_rejected(
     field: str, value: object, said: str, tmp_path: Path

@@ -8,11 +8,7 @@ import pytest
 
 import mimokit
 import mimokit.planning.ranks
-from mimokit.config import (
-    ConfigError,
-    ExperimentConfig,
-    ModuleOptimizerConfig,
-)
+from mimokit.config import ConfigError, ExperimentConfig, ModuleOptimizerConfig
 from mimokit.config_files import load_preset
 from mimokit.planning import LayoutPlan, plan_layout
 from mimokit.units import bytes_text, samples_text, span_text
@@ -160,7 +156,7 @@ def test_no_gradient_crosses_to_a_frozen_encoder() -> None:
     assert (frozen.direction, frozen.bytes_backward) == ("fan_out", 0)
 
 
-@pytest.mark.parametrize("mode", ["colocated", "heterogeneous"])
+@rows("mode", "colocated", "heterogeneous")
 def test_the_model_section_alone_can_be_planned(mode: str) -> None:
     model, data, _ = mimokit.load_experiment_config(CONFIGS / f"digits_{mode}.yaml")
     whole = mimokit.plan(CONFIGS / f"digits_{mode}.yaml")

@@ -8,6 +8,7 @@ from mimokit.planning.unplannable import first_stage_slots
 from tests.config.sections import load, network, put, sections
 from tests.layouts_apart import apart_multimodal_config, with_adapter
 from tests.layouts_multimodal import LANGUAGE
+from tests.rows import rows
 
 APART = {"data_parallel": 1, "rank_offset": 1}
 
@@ -51,7 +52,7 @@ def adapted() -> ExperimentConfig:
     return with_adapter(apart_multimodal_config(sizes), one, "audio", others=("dino",))
 
 
-@pytest.mark.parametrize(("config", "slots"), [(many_encoders(3), [15]), (adapted(), [8, 10])])
+@rows("config, slots", (many_encoders(3), [15]), (adapted(), [8, 10]))
 def test_slots_are_those_of_the_plan(config: ExperimentConfig, slots: list[int]) -> None:
     pipeline = mimokit.plan(config).pipeline
     assert pipeline is not None

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from mimokit.config import ModuleParallelismConfig
 from mimokit.planning import ModuleRanks, RankGrid
 from mimokit.planning.ranks import DIMENSIONS
+from tests.rows import rows
 
 ALL_SETS = [chosen for n in range(1, 5) for chosen in combinations(DIMENSIONS, n)]
 SIZE = st.integers(1, 4)
@@ -99,7 +100,7 @@ def test_both_views_have_the_same_pipelines(
     assert ours.expert_view().ranks == ours.ranks
 
 
-@pytest.mark.parametrize("dimensions", [(), ("ep",), ("tp", "tp")])
+@rows("dimensions", (), ("ep",), ("tp", "tp"))
 def test_groups_need_dimensions(dimensions: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match="tp, cp, dp, pp"):
         rank_map(2, 1, 2, 1).groups(*dimensions)

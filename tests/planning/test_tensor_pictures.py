@@ -11,6 +11,7 @@ from mimokit.planning.stepper.pictures import (
     picture_of,
     place_in,
 )
+from tests.rows import rows
 
 
 def test_a_hundred_million_values_are_a_sketch_that_says_so():
@@ -38,9 +39,12 @@ def test_what_is_not_finite_stays_in_its_cell_and_is_counted():
     assert picture_of(np.zeros((0, 8), np.float32), "float32").cells.shape == (0, 8)
 
 
-@pytest.mark.parametrize(
-    ("shape", "samples", "images"),
-    [((6, 5), 3, False), ((7, 3, 5), 3, False), ((4, 1, 3, 5), 4, True), ((9,), None, False)],
+@rows(
+    "shape, samples, images",
+    ((6, 5), 3, False),
+    ((7, 3, 5), 3, False),
+    ((4, 1, 3, 5), 4, True),
+    ((9,), None, False),
 )
 def test_a_cell_is_found_in_the_tensor(shape, samples, images):
     tensor = np.random.default_rng(0).normal(size=shape)

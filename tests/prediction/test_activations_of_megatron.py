@@ -22,6 +22,7 @@ from mimokit.prediction.memory.states import update_bytes
 from tests import networks
 from tests.architecture.model_parallel import model_parallel
 from tests.networks import language, stack
+from tests.rows import rows
 
 SEQ, SAMPLES = 16, 2
 STATISTICS = 2 * 2 * 4
@@ -171,7 +172,7 @@ def _kept_at_full_size(net: Transformer, tokens: int) -> list[int]:
         return [tensor.untyped_storage().nbytes() for tensor in kept.values()]
 
 
-@pytest.mark.parametrize("gradient", [2, 4])
+@rows("gradient", 2, 4)
 def test_the_optimizer_copies_gradients_in_16_bits_all_at_once(gradient: int) -> None:
     import torch
 

@@ -9,6 +9,7 @@ from benchmarks.prediction.folds import FAMILIES, Fold
 from benchmarks.prediction.predicted import predict_seconds
 from benchmarks.prediction.rows import Measured
 from tests.prediction.test_judge import measured
+from tests.rows import rows
 
 START = {"matrix h100": (0.6, 0.3, 0.95)}
 
@@ -20,7 +21,7 @@ def planted(share: float) -> list[Measured]:
     return [replace(row, seconds=float(one)) for row, one in zip(rows, seconds, strict=True)]
 
 
-@pytest.mark.parametrize("share", [0.5, 0.8])
+@rows("share", 0.5, 0.8)
 def test_a_planted_constant_is_found(share: float) -> None:
     assert fit(planted(share), START)["matrix h100"] == pytest.approx(share, rel=0.01)
 

@@ -19,6 +19,7 @@ from mimokit.planning.layout import plan_layout
 from mimokit.prediction import predict
 from mimokit.prediction.hardware import load_hardware, save_hardware
 from mimokit.prediction.workload import EncoderInput, FramePattern
+from tests.rows import rows
 
 UNEVEN = [64, 64, 48, 32, 8, 4, 2, 1]
 
@@ -49,7 +50,7 @@ def test_uneven_frames_are_worth_sharing() -> None:
     assert found.patches_between.sum() == 576 * sum(UNEVEN)
 
 
-@pytest.mark.parametrize(("any_size", "times"), [(False, 1), (True, 2)])
+@rows("any_size, times", (False, 1), (True, 2))
 def test_images_of_one_size_travel_once(any_size: bool, times: int) -> None:
     config = videos(UNEVEN)
     network = config.model.module_architectures["images"]

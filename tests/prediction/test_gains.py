@@ -12,6 +12,7 @@ from benchmarks.prediction.gains import (
 )
 from benchmarks.prediction.tables import DataError, SkippedRowError
 from mimokit.architecture.layer_work.products import token_weights
+from tests.rows import rows
 
 HOMOGENEOUS = {
     "table": "A2", "mode": "H", "encoder": "1B", "llm": "14B", "seq": "8192", "vision_pct": "50.0",
@@ -114,7 +115,7 @@ def test_a_missing_column_is_named(tmp_path):
         read_gains(tmp_path)
 
 
-@pytest.mark.parametrize(("encoder", "language"), [("12B", "120B"), ("0.3B", "32B"), ("6B", "3B")])
+@rows("encoder, language", ("12B", "120B"), ("0.3B", "32B"), ("6B", "3B"))
 def test_sizes_without_a_published_model_become_networks(encoder: str, language: str) -> None:
     model = stand_in(encoder, language)
     vision, own = model.branches[0].encoder.net, model.language.net

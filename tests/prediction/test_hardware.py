@@ -34,7 +34,7 @@ def test_efficiency_is_a_share() -> None:
         assert all(0 < share <= 1 for share in shares)
 
 
-@pytest.mark.parametrize("suffix", ["json", "yaml"])
+@rows("suffix", "json", "yaml")
 def test_a_file_of_ones_own(tmp_path: Path, suffix: str) -> None:
     mine = replace(load_hardware("h100"), name="this machine", memory_gib=16.0)
     path = save_hardware(mine, tmp_path / f"mine.{suffix}")  # JSON is YAML
@@ -95,7 +95,7 @@ def test_common_names_mean_the_shipped_ones() -> None:
     assert not wrong
 
 
-@pytest.mark.parametrize("other", ["NVIDIA H100 PCIe", "RTX 6000 Ada", "H100 94GB", "NVIDIA"])
+@rows("other", "NVIDIA H100 PCIe", "RTX 6000 Ada", "H100 94GB", "NVIDIA")
 def test_other_boards_are_not_taken_for_shipped_ones(other: str) -> None:
     with pytest.raises(ConfigError, match=f"GPU '{other.lower()}': it does not exist"):
         load_hardware(other)

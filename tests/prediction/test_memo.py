@@ -12,6 +12,7 @@ from mimokit.prediction.step_time import System, load_software
 from mimokit.prediction.step_time.pipeline import module_step
 from mimokit.prediction.step_time.stage import ModuleInput
 from tests.layout_search.small import language
+from tests.rows import rows
 
 
 def test_one_layout_is_computed_once_and_arrays_each_time() -> None:
@@ -28,14 +29,7 @@ def test_one_layout_is_computed_once_and_arrays_each_time() -> None:
     assert len(calls) == 3
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"memory_bandwidth": 1e12},
-        {"peak_flops": {"bf16": 5e14}},
-        {"name": "another"},
-    ],
-)
+@rows("change", {"memory_bandwidth": 1e12}, {"peak_flops": {"bf16": 5e14}}, {"name": "another"})
 def test_hardware_that_differs_anywhere_is_another(change: dict[str, object]) -> None:
     system = System(load_hardware("h100"), load_software("megatron-bridge"))
     other = replace(system, hardware=replace(system.hardware, **change))  # type: ignore[arg-type]

@@ -28,12 +28,7 @@ from mimokit.prediction.over_samples import (
     predict_samples,
 )
 from mimokit.prediction.over_samples import passes as passes_module
-from mimokit.prediction.over_samples.loads import (
-    BatchLoads,
-    Replicas,
-    drawn_batches,
-    drawn_rows,
-)
+from mimokit.prediction.over_samples.loads import BatchLoads, Replicas, drawn_batches, drawn_rows
 from mimokit.prediction.over_samples.passes import passes_of, work_of
 from mimokit.prediction.over_samples.predict import batches_of, replicas_of
 from mimokit.prediction.over_samples.timeline import batch_timeline
@@ -155,7 +150,7 @@ def test_recordings_have_the_tokens_that_runs_give_them() -> None:
     assert loads.tokens == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@rows("preset", *PRESETS)
 def test_memory_is_that_of_the_largest_samples(preset: str) -> None:
     """It grows by the activations of the items that are stored at once."""
     asked = task(preset, TAIL, seq_length=LONG)
@@ -191,7 +186,7 @@ def test_one_long_sample_makes_its_rank_and_the_step_slow() -> None:
     assert found.seconds - found.seconds[0] == pytest.approx(together - together[0], abs=1e-12)
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@rows("preset", *PRESETS)
 def test_what_balances_is_never_slower_and_no_image_is_lost(preset: str) -> None:
     asked = task(preset, TAIL, seq_length=LONG)
     drawn, ordered, shared, _, without = predict_samples(asked, batches=24).policies
@@ -220,7 +215,7 @@ def test_dealing_is_close_to_the_order_of_runs() -> None:
         assert run - 1e-9 <= dealt[0, microbatch].max() <= 1.05 * run + 1
 
 
-@pytest.mark.parametrize(("count", "together"), [(8, 8), (600, 200), (1_024, 256)])
+@rows("count, together", (8, 8), (600, 200), (1_024, 256))
 def test_the_largest_goes_to_the_least_loaded_of_a_group(count: int, together: int) -> None:
     """The groups, beyond 256 replicas: a sample for each of 16,384 would look at all of them."""
     works = np.random.default_rng(1).lognormal(size=5_000)
@@ -372,7 +367,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@rows("case", *REFUSED)
 def test_a_mix_that_does_not_fit_is_refused(case: str) -> None:
     columns, sentence = REFUSED[case]
     with pytest.raises(ConfigError) as caught:

@@ -19,14 +19,12 @@ def _only(precision: str, peak: float) -> Hardware:
     return replace(H100, peak_flops={precision: peak}, efficiency=efficiency, domain_ranks=8)
 
 
-@pytest.mark.parametrize(
-    ("device", "known"),
-    [
-        ("NVIDIA H100 80GB HBM3", "h100"),
-        ("NVIDIA A100-SXM4-80GB", "a100"),
-        ("NVIDIA GB200", "gb200"),
-        ("NVIDIA H200", "h200"),
-    ],
+@rows(
+    "device, known",
+    ("NVIDIA H100 80GB HBM3", "h100"),
+    ("NVIDIA A100-SXM4-80GB", "a100"),
+    ("NVIDIA GB200", "gb200"),
+    ("NVIDIA H200", "h200"),
 )
 def test_a_gpu_is_known_by_its_name(device: str, known: str) -> None:
     assert peak_of_device(device) == load_hardware(known).peak_flops["fp32"]
@@ -51,7 +49,7 @@ def test_hardware_without_the_precision_of_the_run_is_one_sentence(tmp_path: Pat
         peak_of_hardware(RuntimeConfig(hardware=str(file)), 8)
 
 
-@pytest.mark.parametrize(("ranks", "share"), [(1, 1.0), (2, 1.0), (4, 0.5), (16, 0.25)])
+@rows("ranks, share", (1, 1.0), (2, 1.0), (4, 0.5), (16, 0.25))
 def test_ranks_share_the_cores_that_were_calibrated(
     ranks: int, share: float, tmp_path: Path
 ) -> None:

@@ -47,13 +47,11 @@ def test_the_gpu_is_a_name_a_file_or_hardware(tmp_path: Path) -> None:
         assert predict(f"preset:{PRESET}", gpu=gpu) == expected
 
 
-@pytest.mark.parametrize(
-    ("precision", "says"),
-    [
-        ("bf16", "predicted in bf16; a config that does not say so trains in fp32"),
-        ("mxfp8", "predicted in mxfp8; `mimokit run` does not train in mxfp8"),
-        ("fp32", "predicted in fp32"),
-    ],
+@rows(
+    "precision, says",
+    ("bf16", "predicted in bf16; a config that does not say so trains in fp32"),
+    ("mxfp8", "predicted in mxfp8; `mimokit run` does not train in mxfp8"),
+    ("fp32", "predicted in fp32"),
 )
 def test_a_prediction_says_in_what_a_run_trains(precision: str, says: str) -> None:
     config = digits_config((1, 2), (2, 1), precision=precision)

@@ -22,6 +22,7 @@ from mimokit.prediction.step_time.host import launch_seconds
 from mimokit.prediction.step_time.recipe import recipe_of
 from mimokit.prediction.verdict import verdict_lines
 from tests.prediction.shipped import language_model
+from tests.rows import rows
 
 KNOWN = {"graphs": "none", "dispatcher": "hybridep"}
 
@@ -101,14 +102,12 @@ def test_a_model_unlike_those_fitted_widens_the_band_and_says_so() -> None:
     assert (other.high - other.low) / other.seconds > (known.high - known.low) / known.seconds
 
 
-@pytest.mark.parametrize(
-    ("name", "gpu", "precision", "sentence"),
-    [
-        ("mixtral-8x7b", "h100", "fp8", "No model with 8 experts on this GPU was fitted."),
-        ("mixtral-8x7b", "h100", "bf16", "No model with 8 experts in bf16 on this GPU was fitted."),
-        ("llama-3-8b", "h100", "bf16", "No dense model in bf16 on this GPU was fitted."),
-        ("llama-3-8b", "a6000", "bf16", "No dense model on NVIDIA RTX A6000 48GB was fitted."),
-    ],
+@rows(
+    "name, gpu, precision, sentence",
+    ("mixtral-8x7b", "h100", "fp8", "No model with 8 experts on this GPU was fitted."),
+    ("mixtral-8x7b", "h100", "bf16", "No model with 8 experts in bf16 on this GPU was fitted."),
+    ("llama-3-8b", "h100", "bf16", "No dense model in bf16 on this GPU was fitted."),
+    ("llama-3-8b", "a6000", "bf16", "No dense model on NVIDIA RTX A6000 48GB was fitted."),
 )
 def test_every_reader_is_told_what_was_never_fitted(
     name: str, gpu: str, precision: str, sentence: str

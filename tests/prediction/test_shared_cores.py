@@ -46,11 +46,7 @@ def test_a_rank_that_waits_leaves_its_core_to_others() -> None:
     assert predicted(config, many).seconds == pytest.approx(alone)
 
 
-@rows(
-    "name, change",
-    ("micro-batches", {"micro_batch": 1.0}),
-    ("steps", {"step": 1.0}),
-)
+@rows("name, change", ("micro-batches", {"micro_batch": 1.0}), ("steps", {"step": 1.0}))
 def test_what_is_counted_once(name: str, change: dict[str, float]) -> None:
     """Two modules on each rank have 3 micro-batches; a step is one."""
     config = digits_config((1, 1), (1, 1), num_microbatches=3)

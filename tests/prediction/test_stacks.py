@@ -51,9 +51,12 @@ def test_layers_are_dealt_by_products(layers: int, logits: float, stages: int) -
     assert sum(dealt) == layers
 
 
-@pytest.mark.parametrize(
-    ("layers", "logits", "stages", "nothing"),
-    [(16, 4.0, 8, False), (16, 4.0, 16, True), (32, 2.2, 32, False), (32, 2.2, 64, True)],
+@rows(
+    "layers, logits, stages, nothing",
+    (16, 4.0, 8, False),
+    (16, 4.0, 16, True),
+    (32, 2.2, 32, False),
+    (32, 2.2, 64, True),
 )
 def test_a_stage_may_get_nothing(layers: int, logits: float, stages: int, nothing: bool) -> None:
     """The Playbook: of 1B on 16 stages 1 of 57 runs started, of 8B on 32 stages 11 of 29."""
@@ -168,17 +171,15 @@ def test_a_stack_is_described_in_a_file(tmp_path: Path) -> None:
     assert int(layers_of(MODEL, ParallelSizes(pipeline=4), 3).total) == 4
 
 
-@pytest.mark.parametrize(
-    ("content", "sentence"),
-    [
-        ({"facts": {"deals_layer": True}}, "Fact 'deals_layer': it does not exist; did you mean"),
-        ({"facts": {"matrix_share": 3.0}}, "matrix_share is 3.0, outside its bounds 0.1 to 2"),
-        ({"facts": {"deals_layers": 1}}, "deals_layers is 1; it is true or false"),
-        ({"facts": {"tensor_overlap": "all"}}, "it is one of none, async, pipelined"),
-        ({"facts": []}, "base and gpu are names, and facts are a mapping"),
-        ({"base": "mine"}, "is none of megatron-bridge"),
-        ({"format": 3}, "it has no format 2"),
-    ],
+@rows(
+    "content, sentence",
+    ({"facts": {"deals_layer": True}}, "Fact 'deals_layer': it does not exist; did you mean"),
+    ({"facts": {"matrix_share": 3.0}}, "matrix_share is 3.0, outside its bounds 0.1 to 2"),
+    ({"facts": {"deals_layers": 1}}, "deals_layers is 1; it is true or false"),
+    ({"facts": {"tensor_overlap": "all"}}, "it is one of none, async, pipelined"),
+    ({"facts": []}, "base and gpu are names, and facts are a mapping"),
+    ({"base": "mine"}, "is none of megatron-bridge"),
+    ({"format": 3}, "it has no format 2"),
 )
 def test_a_wrong_file_is_refused(tmp_path: Path, content: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):

@@ -12,13 +12,7 @@ from mimokit.architecture.from_config import model_of_config
 from mimokit.config.sizes import ParallelSizes
 from mimokit.config_files import load_preset
 from mimokit.interop import layout_of_config, workload_of_config
-from mimokit.prediction import (
-    Layout,
-    PredictedTimeline,
-    Workload,
-    predict,
-    predict_timeline,
-)
+from mimokit.prediction import Layout, PredictedTimeline, Workload, predict, predict_timeline
 from tests.large_presets import LARGE_PRESETS
 from tests.rows import rows
 
@@ -56,11 +50,7 @@ def spent(timeline: PredictedTimeline, lane: int, module: str | None, work: str)
 @rows("name", *sorted({*LARGE_PRESETS} - {TOO_LONG}))
 def test_it_ends_with_the_step_and_no_lane_does_two_things_at_once(name: str) -> None:
     config = load_preset(name).finalize()
-    asked = (
-        model_of_config(config.model),
-        layout_of_config(config),
-        workload_of_config(config),
-    )
+    asked = (model_of_config(config.model), layout_of_config(config), workload_of_config(config))
     timeline, found = predict_timeline(*asked), predict(*asked)
     assert timeline is not None
     assert timeline.seconds == found.seconds
@@ -114,7 +104,7 @@ def test_a_homogeneous_encoder_is_in_the_first_stage() -> None:
     assert spent(timeline, 1, "images", "forward") == 0
 
 
-@pytest.mark.parametrize("mode", ["homogeneous", "colocated", "heterogeneous"])
+@rows("mode", "homogeneous", "colocated", "heterogeneous")
 def test_chunks_are_drawn_too(mode: Any) -> None:
     own = ParallelSizes(pipeline=2, virtual=4, data=4)
     encoder = {

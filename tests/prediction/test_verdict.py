@@ -6,18 +6,17 @@ import pytest
 
 import mimokit
 from mimokit.prediction.verdict import Verdict, verdict_lines
+from tests.rows import rows
 
 
 def verdict(preset: str) -> Verdict:
     return mimokit.predict(f"preset:{preset}", gpu="h100").verdict
 
 
-@pytest.mark.parametrize(
-    ("preset", "held"),
-    [
-        ("llava_7b_colocated", ["images", "language_module"]),
-        ("llava_7b_heterogeneous", ["language_module"]),
-    ],
+@rows(
+    "preset, held",
+    ("llava_7b_colocated", ["images", "language_module"]),
+    ("llava_7b_heterogeneous", ["language_module"]),
 )
 def test_the_fullest_gpu_is_one_bar(preset: str, held: list[str]) -> None:
     prediction = mimokit.predict(f"preset:{preset}", gpu="h100")

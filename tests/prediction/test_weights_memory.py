@@ -56,7 +56,7 @@ def test_a_qwen_vl_has_the_parameters_of_its_language_model_and_of_its_tower(
     assert 0.5 < sum(two.parameters.values()) / sum(one.parameters.values()) < 0.6
 
 
-@pytest.mark.parametrize("family", SMALL)
+@rows("family", *SMALL)
 def test_a_config_alone_has_the_figures_of_its_weights(tmp_path: Path, family: str) -> None:
     small_checkpoint(tmp_path / "weights", family)
     config, _ = SMALL[family]

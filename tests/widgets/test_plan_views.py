@@ -17,6 +17,7 @@ from mimokit_widgets.view_models.rank_cells import MOST_CELLS, rank_cells
 from mimokit_widgets.view_models.rank_details import rank_details
 from mimokit_widgets.view_models.sample_walk import sample_walk
 from tests import seams
+from tests.rows import rows
 
 COLOCATED, HETEROGENEOUS = "preset:llava_7b_colocated", "preset:llava_7b_heterogeneous"
 PLANS = {name: mimokit.plan(f"preset:llava_7b_{name}") for name in (
@@ -24,7 +25,7 @@ PLANS = {name: mimokit.plan(f"preset:llava_7b_{name}") for name in (
 )}  # fmt: skip
 
 
-@pytest.mark.parametrize("view", [RankMap, BatchSplit, TrafficMap])
+@rows("view", RankMap, BatchSplit, TrafficMap)
 def test_a_view_takes_what_makes_a_plan(view: type) -> None:
     config = load_preset("llava_7b_colocated")
     for source in (config, config.to_mapping(), COLOCATED):
@@ -103,7 +104,7 @@ def test_a_rank_is_told_its_groups_samples_and_peers(plan: LayoutPlan) -> None:
             assert f"{start}–{stop - 1}" in module["work"] or f"sample {start}" in module["work"]
 
 
-@pytest.mark.parametrize("plan", [PLANS["heterogeneous"]])
+@rows("plan", PLANS["heterogeneous"])
 def test_peers_are_those_of_the_bridges(plan: LayoutPlan) -> None:
     (bridge,) = plan.disjoint_bridges
     for transfer in bridge.forward.transfers:
@@ -194,9 +195,7 @@ def test_the_traffic_matrix_is_that_of_the_plan() -> None:
     assert view._picture["kind"] == "all"
 
 
-def test_the_browser_never_sees_a_view_without_its_picture(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_browser_never_sees_a_view_without_its_picture(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
 
     def opens(widget: AnyWidget) -> None:

@@ -3,8 +3,6 @@
 import time
 from typing import Any
 
-import pytest
-
 from mimokit.config_files import load_preset
 from mimokit_widgets.planner.inputs import inputs
 from mimokit_widgets.planner.limits import MOST_CHARACTERS, MOST_MODULES, MOST_RANKS
@@ -79,7 +77,7 @@ def every_field() -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("text", ["abc", "-1", "1.5x", "9" * 30])
+@rows("text", "abc", "-1", "1.5x", "9" * 30)
 def test_what_cannot_be_is_a_sentence_in_every_field(text: str) -> None:
     driver = Driver("preset:llava_7b_heterogeneous")
     for path in every_field():
@@ -166,14 +164,12 @@ def test_a_yaml_with_unknown_keys_names_each_and_can_drop_them() -> None:
     assert driver.sentences == []
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("model: [1, 2\n", "mine.yaml"),
-        ("just words", "mine.yaml"),
-        ("", "mine.yaml"),
-        ("\x00\x01", "mine.yaml"),
-    ],
+@rows(
+    "text, said",
+    ("model: [1, 2\n", "mine.yaml"),
+    ("just words", "mine.yaml"),
+    ("", "mine.yaml"),
+    ("\x00\x01", "mine.yaml"),
 )
 def test_what_is_no_yaml_leaves_everything_as_it_was(text: str, said: str) -> None:
     driver = Driver()

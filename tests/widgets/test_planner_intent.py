@@ -3,12 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from mimokit.config import ExperimentConfig
 from mimokit.config_files import config_from_mapping, load_experiment_config, load_preset
 from mimokit.config_files.concise import concise_mapping, written_text
 from tests.large_presets import LARGE_PRESETS
+from tests.rows import rows
 from tests.widgets.planner_sessions import IMAGES, LANGUAGE, Driver
 
 
@@ -194,7 +193,7 @@ def test_precision_schedule_strategy_and_optimizer_are_fields() -> None:
     assert "strategy" not in driver.session.draft.content
 
 
-@pytest.mark.parametrize("name", LARGE_PRESETS)
+@rows("name", *LARGE_PRESETS)
 def test_a_saved_layout_says_each_fact_once(name: str, tmp_path: Path) -> None:
     config = load_preset(name)
     content = concise_mapping(config)

@@ -11,6 +11,7 @@ from mimokit_widgets.planner.draft import Draft, content_of
 from mimokit_widgets.planner.samples import FOLLOWS, judged
 from mimokit_widgets.planner.screen import screen_of
 from mimokit_widgets.planner.session import Session
+from tests.rows import rows
 
 PRESET = "preset:llava_7b_colocated"
 
@@ -85,10 +86,7 @@ def test_a_bar_shows_who_waits_in_a_batch_with_such_samples(tmp_path: Path) -> N
     assert "with balanced frames" in shown["batch"]
 
 
-@pytest.mark.parametrize(
-    ("preset", "source"),
-    [(PRESET, "image_captions"), ("preset:digits_audio", "image_captions")],
-)
+@rows("preset, source", (PRESET, "image_captions"), ("preset:digits_audio", "image_captions"))
 def test_without_samples_there_are_those_of_a_mix_that_fits(preset: str, source: str) -> None:
     """Of LLaVA's 4,096 tokens pages and videos have more; no mix has scans and speech."""
     session = Session(Draft(content_of(preset)))

@@ -102,7 +102,7 @@ def test_modules_can_be_added_renamed_moved_linked_and_removed() -> None:
     assert driver.plan == mimokit.plan("preset:llava_7b_heterogeneous")
 
 
-@pytest.mark.parametrize("mode", ["homogeneous", "colocated", "heterogeneous"])
+@rows("mode", "homogeneous", "colocated", "heterogeneous")
 def test_a_module_is_added_so_that_the_mode_accepts_it(mode: str) -> None:
     driver = Driver(f"preset:llava_7b_{mode}")
     driver.send("add")
@@ -121,7 +121,7 @@ def test_the_mode_changes_with_the_ranks() -> None:
     assert driver.plan == mimokit.plan("preset:llava_7b_colocated")
 
 
-@pytest.mark.parametrize("kind", ["encoder", "language"])
+@rows("kind", "encoder", "language")
 def test_every_published_network_can_be_taken(kind: str) -> None:
     module = "images" if kind == "encoder" else "language_module"
     for published in published_networks()[kind]:
@@ -137,7 +137,7 @@ def test_every_published_network_can_be_taken(kind: str) -> None:
         assert about.isdisjoint({"num_layers", "seq_length", "image_size", "patch_size"})
 
 
-@pytest.mark.parametrize("published", ["llama-3-8b", "mixtral-8x7b", "deepseek-v2"])
+@rows("published", "llama-3-8b", "mixtral-8x7b", "deepseek-v2")
 def test_a_published_network_is_taken_whole(published: str) -> None:
     driver = Driver("preset:llava_7b_heterogeneous")
     driver.type("data.vocab_size", str(load_model(published).vocab))
@@ -177,7 +177,7 @@ def test_a_foreign_file_is_replaced_only_when_asked(tmp_path: Path) -> None:
     assert driver.session.notice == f"Written to {path}."
 
 
-@pytest.mark.parametrize("name", ["absent/mine.yaml", "\x00.yaml", "\ud800.yaml", "x" * 300])
+@rows("name", "absent/mine.yaml", "\x00.yaml", "\ud800.yaml", "x" * 300)
 def test_a_file_that_cannot_be_written_is_a_sentence(tmp_path: Path, name: str) -> None:
     driver = Driver()
     driver.send("save", path=f"{tmp_path}/{name}")
@@ -369,7 +369,7 @@ def test_every_number_has_a_formula_that_ends_in_it() -> None:
     assert product == moved
 
 
-@pytest.mark.parametrize("mode", ["homogeneous", "colocated", "heterogeneous"])
+@rows("mode", "homogeneous", "colocated", "heterogeneous")
 def test_nothing_flows_back_to_a_frozen_encoder(mode: str) -> None:
     driver = Driver(f"preset:llava_7b_{mode}")
     driver.send("tab", name="batch")
@@ -424,10 +424,7 @@ def test_memory_and_time_are_those_that_the_predictor_gives(name: str) -> None:
     config = load_preset(name).model_copy()
     config.model.finalize()
     found = predict(
-        model_of_config(config.model),
-        layout_of_config(config),
-        workload_of_config(config),
-        "b200",
+        model_of_config(config.model), layout_of_config(config), workload_of_config(config), "b200"
     )
     assert shown["sentence"].startswith(f"step {found.seconds:.3g} s (")
     assert sum(part["share"] for part in shown["step"]) == pytest.approx(1, abs=0.02)

@@ -16,6 +16,7 @@ from mimokit.prediction import predict
 from mimokit.prediction.hardware import load_hardware, save_hardware
 from mimokit.prediction.step_time.software import load_software, save_software
 from mimokit_widgets import LayoutPlanner
+from tests.rows import rows
 from tests.widgets.planner_sessions import Driver
 
 PRICE = "prediction.price_per_gpu_hour"
@@ -83,14 +84,12 @@ def test_a_section_that_says_nothing_is_left_out() -> None:
     assert "prediction" not in driver.session.draft.content
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("much", "price_per_gpu_hour is the text 'much'"),
-        ("-1", "price_per_gpu_hour is -1"),
-        ("0", "price_per_gpu_hour is 0"),
-        ("1e5x", "price_per_gpu_hour is the text '1e5x'"),
-    ],
+@rows(
+    "text, said",
+    ("much", "price_per_gpu_hour is the text 'much'"),
+    ("-1", "price_per_gpu_hour is -1"),
+    ("0", "price_per_gpu_hour is 0"),
+    ("1e5x", "price_per_gpu_hour is the text '1e5x'"),
 )
 def test_a_price_that_is_none_is_refused_beside_its_field(text: str, said: str) -> None:
     driver = Driver(priced(price_per_gpu_hour=3.0))

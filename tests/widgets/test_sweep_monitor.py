@@ -15,6 +15,7 @@ from mimokit.units import seconds_text
 from mimokit_widgets import SweepMonitor
 from mimokit_widgets.view_models.sweep_rows import Medians
 from tests.analysis.planted_runs import Planted, write_run
+from tests.rows import rows
 from tests.waiting import wait_until
 from tests.widgets.fake_sweep import FakeSweep, sweep_in_progress
 
@@ -165,7 +166,7 @@ def test_what_stays_needs_neither_kernel_nor_network(sweep: FakeSweep) -> None:
     assert "Most tokens per second: colocated, 1,000." in monitor._in_html()
 
 
-@pytest.mark.parametrize("status", ["failed", "stopped", "skipped"])
+@rows("status", "failed", "stopped", "skipped")
 def test_only_experiments_that_completed_are_ranked(tmp_path: Path, status: str) -> None:
     sweep = FakeSweep("slow", "fast", "killed")
     for name, rate in (("slow", 90), ("fast", 100), ("killed", 1000)):

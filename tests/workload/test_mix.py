@@ -138,16 +138,14 @@ def test_a_file_that_says_something_else_is_refused(tmp_path: Path, suffix: str,
     assert sentence in said
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "sentence"),
-    [
-        ("none.parquet", None, "there is no such file; write it with mimokit measure."),
-        ("vidoes", None, "it is neither a .parquet, .csv, .jsonl file nor one of image_captions"),
-        ("broken.parquet", b"PAR1 no", "it cannot be read ("),
-        ("late.csv", b"text\n" + b"1\n" * 900_000 + b"x\n", "it cannot be read ("),
-        ("late.jsonl", b'{"text": 1}\n' * 200_000 + b'{"text": "x"}\n', "it cannot be read ("),
-        ("gap.jsonl", b'{"text": 1}\n{"images.items": 1}\n', "column 'text' is no number in sam"),
-    ],
+@rows(
+    "name, content, sentence",
+    ("none.parquet", None, "there is no such file; write it with mimokit measure."),
+    ("vidoes", None, "it is neither a .parquet, .csv, .jsonl file nor one of image_captions"),
+    ("broken.parquet", b"PAR1 no", "it cannot be read ("),
+    ("late.csv", b"text\n" + b"1\n" * 900_000 + b"x\n", "it cannot be read ("),
+    ("late.jsonl", b'{"text": 1}\n' * 200_000 + b'{"text": "x"}\n', "it cannot be read ("),
+    ("gap.jsonl", b'{"text": 1}\n{"images.items": 1}\n', "column 'text' is no number in sam"),
 )
 def test_what_is_no_mix_is_refused(
     tmp_path: Path, name: str, content: bytes | None, sentence: str
@@ -166,7 +164,7 @@ def test_columns_of_several_lengths_are_refused() -> None:
         mix_of({"text": [1, "x"]})
 
 
-@pytest.mark.parametrize("name", mix_names())
+@rows("name", *mix_names())
 def test_a_published_mix_is_the_same_each_time(name: str) -> None:
     mix, again = named_mix(name), named_mix(name)
     assert mix.table() == again.table()

@@ -10,6 +10,7 @@ from safetensors.torch import save_file
 from mimokit.config import ConfigError
 from mimokit.engine.checkpoints.files import read_whole, write_files
 from mimokit.planning.checkpoints import Checkpoint, DataPosition, file_of_rank
+from tests.rows import rows
 
 NAME = "weights/images/w"
 NOTES = {
@@ -32,7 +33,7 @@ def test_a_whole_tensor_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert torch.equal(read_whole(_checkpoint(tmp_path), [NAME])[NAME], block)
 
 
-@pytest.mark.parametrize("said", NOTES)
+@rows("said", *NOTES)
 def test_a_note_that_is_damaged_is_refused(said: str, tmp_path: Path) -> None:
     note = {"format": "pt", "DCP_SHARDING_INFO": NOTES[said]}
     save_file({NAME: torch.ones(2, 3)}, tmp_path / file_of_rank(0, 0), metadata=note)

@@ -133,12 +133,10 @@ def test_words_without_an_embedding():
         check_words(ids, [16], VOCABULARY)
 
 
-@pytest.mark.parametrize(
-    ("source", "told"),
-    [
-        (lambda config: None, "The data function gave a NoneType; it must give a TrainingData"),
-        (_source(test=range(0)), "test set has 0 samples; give it at least one, or give no test"),
-    ],
+@rows(
+    "source, told",
+    (lambda config: None, "The data function gave a NoneType; it must give a TrainingData"),
+    (_source(test=range(0)), "test set has 0 samples; give it at least one, or give no test"),
 )
 def test_a_data_function_that_gives_something_else(source, told):
     with pytest.raises((TypeError, ValueError), match=told):

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mimokit.engine.data.batch import check_tokens, rows_per_sample, slice_modality, slice_text
+from tests.rows import rows
 
 
 def test_text_is_cut_along_samples():
@@ -47,12 +48,10 @@ def test_sequence_first_states_are_cut_in_dimension_one():
     assert slice_modality(inputs, 1, 3)["clip"]["hidden_states"].shape == (7, 2, 2)
 
 
-@pytest.mark.parametrize(
-    ("rows", "grid", "message"),
-    [
-        (5, [[1, 2, 2]], "5 patch rows but grid_thw describes 4"),
-        (8, [[1, 2, 2], [1, 2, 2]], "grid_thw has 2 rows but the samples have 1 item"),
-    ],
+@rows(
+    "rows, grid, message",
+    (5, [[1, 2, 2]], "5 patch rows but grid_thw describes 4"),
+    (8, [[1, 2, 2], [1, 2, 2]], "grid_thw has 2 rows but the samples have 1 item"),
 )
 def test_patches_that_do_not_fit_the_grid_are_refused(rows, grid, message):
     inputs = {

@@ -21,6 +21,7 @@ from mimokit.engine.data.sources import (
 )
 from mimokit.engine.data.speech import frames_of, load_speech, log_mel, mel_filters, padded, speak
 from tests.layouts_multimodal import LANGUAGE, PRESENCE, SPECIAL_TOKENS, multimodal_config
+from tests.rows import rows
 
 MIXED = {"clip": (1, 4), "dino": (4, 1), "audio": (2, 2), LANGUAGE: (2, 2)}
 TOKENS = {name: SPECIAL_TOKENS[name] for name in MIXED if name != LANGUAGE}
@@ -38,7 +39,7 @@ def test_there_are_ten_different_recordings():
         assert -1 <= recording.min() < -0.1 < 0.1 < recording.max() <= 1
 
 
-@pytest.mark.parametrize("frequency", [300.0, 1000.0, 3000.0])
+@rows("frequency", 300.0, 1000.0, 3000.0)
 def test_a_tone_is_loudest_in_its_band(frequency):
     tone = np.sin(2 * np.pi * frequency * np.arange(4000) / 8000)
     frames = log_mel(tone, 20)
@@ -97,7 +98,7 @@ def test_an_index_knows_its_place_on_the_way_to_a_worker():
     assert place_of(7) == (0, 0)
 
 
-@pytest.mark.parametrize("source", [default_data, synthetic_data])
+@rows("source", default_data, synthetic_data)
 def test_modalities_are_absent_where_the_pattern_says(source):
     config = _config(presence=PRESENCE)
     data, plan = source(config), mimokit.plan(config)
@@ -136,12 +137,10 @@ def test_workers_read_the_same_places():
         assert torch.equal(next(alone)["input_ids"], next(helped)["input_ids"])
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"vocab_size": 10}, "data.vocab_size is 10, less than 14"),
-        ({"seq_length": 30}, "data.seq_length is 30, less than"),
-    ],
+@rows(
+    "change, reason",
+    ({"vocab_size": 10}, "data.vocab_size is 10, less than 14"),
+    ({"seq_length": 30}, "data.seq_length is 30, less than"),
 )
 def test_configs_that_cannot_spell_digits_get_noise(change, reason):
     config = _config()
@@ -152,12 +151,10 @@ def test_configs_that_cannot_spell_digits_get_noise(change, reason):
     assert default_data(config).name == "synthetic"
 
 
-@pytest.mark.parametrize(
-    ("sizes", "reason"),
-    [
-        (MIXED, "it has 3 encoders, not one"),
-        ({"audio": (1, 1), LANGUAGE: (1, 1)}, "its encoder 'audio' hears and does not see"),
-    ],
+@rows(
+    "sizes, reason",
+    (MIXED, "it has 3 encoders, not one"),
+    ({"audio": (1, 1), LANGUAGE: (1, 1)}, "its encoder 'audio' hears and does not see"),
 )
 def test_strips_are_for_one_encoder_that_sees(sizes, reason):
     config = multimodal_config(sizes, "colocated")

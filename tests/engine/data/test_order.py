@@ -17,6 +17,7 @@ from mimokit.engine.data.iterators import (
 from mimokit.engine.data.sources import default_data, synthetic_data
 from tests.layouts import digits_config
 from tests.layouts_multimodal import LANGUAGE, PRESENCE, multimodal_config
+from tests.rows import rows
 
 BALANCED = {"sample_order": "balanced"}
 
@@ -26,7 +27,7 @@ def _multimodal():
     return multimodal_config(sizes, "homogeneous", presence=PRESENCE, **BALANCED)
 
 
-@pytest.mark.parametrize("config", [digits_config((1, 4), (1, 4), **BALANCED), _multimodal()])
+@rows("config", digits_config((1, 4), (1, 4), **BALANCED), _multimodal())
 def test_digits_state_the_sizes_of_what_they_return(config):
     data = default_data(config).train
     assert isinstance(data, StatesSizes)

@@ -6,6 +6,7 @@ import torch
 from mimokit.config import ModuleArchitecture, RopeScaling
 from mimokit.planning.execution import ModuleExecution
 from tests.layouts import digits_config
+from tests.rows import rows
 
 NETWORK = {"num_layers": 1, "hidden_size": 16, "num_attention_heads": 2, "vocab_size": 0}
 IMAGES = ModuleArchitecture(**NETWORK, seq_length=4, image_size=8, patch_size=4)
@@ -147,7 +148,7 @@ def _tensor_parallel(plan, config):
     return {name: config.tensor_model_parallel_size for name, config in sizes.items()}
 
 
-@pytest.mark.parametrize("scaling", ["linear", "llama3", "yarn"])
+@rows("scaling", "linear", "llama3", "yarn")
 def test_positions_of_a_text_decoder_are_those_of_its_network(scaling) -> None:
     from dataclasses import replace
 

@@ -6,6 +6,7 @@ import torch
 from mimokit.architecture.tokens import ImageGeometry
 from mimokit.engine.models.patches import three_axis_positions, token_grids
 from mimokit.engine.rotary import RotaryPositions
+from tests.rows import rows
 
 IMAGE = 8
 
@@ -38,13 +39,11 @@ def test_without_images_all_axes_are_the_place():
     assert torch.equal(three_axis_positions(ids, {}), torch.arange(6).expand(3, 2, -1))
 
 
-@pytest.mark.parametrize(
-    ("row", "grids", "sentence"),
-    [
-        ([1, 8, 8, 1], [[1, 1, 3]], "Sample 0 has an image of 1 x 1 x 3 tokens, but not as many"),
-        ([1, 8, 8, 1], [[1, 1, 1]], "Sample 0 has placeholders 8, but no grid is left for them"),
-        ([1, 8, 8, 1], [[1, 1, 2], [1, 1, 1]], "grids of 1 image, but no placeholders 8"),
-    ],
+@rows(
+    "row, grids, sentence",
+    ([1, 8, 8, 1], [[1, 1, 3]], "Sample 0 has an image of 1 x 1 x 3 tokens, but not as many"),
+    ([1, 8, 8, 1], [[1, 1, 1]], "Sample 0 has placeholders 8, but no grid is left for them"),
+    ([1, 8, 8, 1], [[1, 1, 2], [1, 1, 1]], "grids of 1 image, but no placeholders 8"),
 )
 def test_grids_that_do_not_fit_are_refused(row, grids, sentence):
     with pytest.raises(ValueError, match=sentence):

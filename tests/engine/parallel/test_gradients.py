@@ -210,7 +210,7 @@ def _stepped(
     return module, update
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@rows("dtype", torch.float32, torch.bfloat16)
 def test_an_update_goes_on_from_its_state(dtype: torch.dtype) -> None:
     """Moments, the warm-up, the rate of each module and weights of more bits are in it."""
     module, update = _stepped(3, dtype)

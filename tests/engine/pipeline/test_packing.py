@@ -11,6 +11,7 @@ from mimokit.engine.pipeline.packing import assemble
 from mimokit.engine.ragged import Ragged
 from mimokit.planning.report.rows import pipeline_rows
 from mimokit.planning.schedule import plan_slots, stage_graph
+from tests.rows import rows
 from tests.toy_pipeline import SPECIAL, oracle_gradients, toy_batches, toy_plan, toy_stage
 
 ABSENT = [("audio", 1), ("vision", 2), ("audio", 2)]
@@ -82,7 +83,7 @@ def test_packing_waits_until_all_branches_are_there():
     assert stage.forward_one_chunk(0).output.tensor.shape == (6, 2, 3)
 
 
-@pytest.mark.parametrize(("microbatch", "names"), [(1, ["text", "vision"]), (2, ["text"])])
+@rows("microbatch, names", (1, ["text", "vision"]), (2, ["text"]))
 def test_what_is_absent_is_not_waited_for(microbatch, names):
     stage, rows = _branches(toy_plan(4, ABSENT), microbatch)
     assert [edge.modality for edge in rows] == names

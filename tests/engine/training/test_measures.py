@@ -19,6 +19,7 @@ from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
 from tests.planted import planted
 from tests.rank_steps import state_of
+from tests.rows import rows
 
 SLEEP = 1.5
 """Long, so that a busy machine does not take as long for something else."""
@@ -242,9 +243,7 @@ def test_flops_are_those_that_torch_counts_on_the_real_modules(cluster, tensor, 
     assert flops.of_rank(tokens) == pytest.approx(3 * (encoder.total + language.total) / tensor)
 
 
-@pytest.mark.parametrize(
-    "config", [digits_config(*COLOCATED), apart_config((2, 1, 2), (1, 3, 1), 2)]
-)
+@rows("config", digits_config(*COLOCATED), apart_config((2, 1, 2), (1, 3, 1), 2))
 def test_the_ranks_together_do_what_the_modules_do(config):
     from mimokit.engine.training.flops import StepFlops
 

@@ -21,6 +21,7 @@ from tests.invariance import oracle_of
 from tests.layouts_experts import BALANCED, experts_config, frozen_experts_config
 from tests.layouts_multimodal import LANGUAGE
 from tests.planted import planted
+from tests.rows import rows
 from tests.whole_runs import balanced_decoder_on_stages, experts_of_encoders_on_stages, in_precision
 
 
@@ -127,7 +128,7 @@ def test_tokens_that_visit_other_experts_fail_however_few_they_are(cluster):
     assert not few.is_near
 
 
-@pytest.mark.parametrize("dispatcher", ["alltoall", "allgather"])
+@rows("dispatcher", "alltoall", "allgather")
 def test_tokens_travel_as_a_plan_says(dispatcher):
     from mimokit.engine.models.transformer import transformer_config
 

@@ -105,7 +105,7 @@ def test_padding_is_zero_and_a_tied_head_is_on_both_ends() -> None:
     assert first[100].any()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])
+@rows("dtype", torch.float32, torch.float16, torch.float64)
 def test_parameters_have_the_dtype_asked_for(dtype: torch.dtype) -> None:
     directory = checkpoint("mistral")  # bf16
     found = back("mistral", joined(shards(directory, 2, 1, dtype=dtype)))

@@ -4,7 +4,6 @@ import re
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from mimokit.experiment.culprit.arrays import OnRank
 from mimokit.experiment.culprit.kinds import kind_of
@@ -48,13 +47,11 @@ CHANGE = WHOLE.values - STALE
 HALF_CHANGED = (STALE + CHANGE * (np.arange(32) < 16), STALE + CHANGE * (np.arange(32) >= 16))
 
 
-@pytest.mark.parametrize(
-    ("copies", "words"),
-    [
-        ((STALE,), "it is what it was before the update"),
-        ((STALE + 2 * CHANGE,), "its change is 2 times .* is tensor_parallel"),
-        (HALF_CHANGED, "ranks 0, 1 should hold the same; ranks 0, 1 hold something else"),
-    ],
+@rows(
+    "copies, words",
+    ((STALE,), "it is what it was before the update"),
+    ((STALE + 2 * CHANGE,), "its change is 2 times .* is tensor_parallel"),
+    (HALF_CHANGED, "ranks 0, 1 should hold the same; ranks 0, 1 hold something else"),
 )
 def test_a_weight_is_told_by_what_an_update_changes(copies, words):
     assert re.search(words, kind_of(WHOLE, _copies(*copies), SIZES, stale=STALE))

@@ -56,7 +56,7 @@ def test_a_tensor_unlike_the_right_one_is_not_explained_by_rounding(
     assert allowed_of(spread, times) == allowed
 
 
-@pytest.mark.parametrize("wrong", ["first", "last"])
+@rows("wrong", "first", "last")
 def test_a_rank_with_several_parts_differs_as_its_worst_one(wrong: str) -> None:
     right, other = ({0: Whole()} for _ in range(2))
     for places, part in enumerate(("first", "last")):

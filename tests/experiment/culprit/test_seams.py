@@ -156,7 +156,7 @@ def test_rows_that_a_sketch_cannot_tell_apart_are_told_apart_by_the_next():
     assert len(differing) >= 4
 
 
-@pytest.mark.parametrize("width", [8, 8192])
+@rows("width", 8, 8192)
 def test_a_recording_takes_as_many_bytes_however_wide_tensors_are(width):
     recorder, rows = Recorder(), len(PLACES.rows)
     recorder.tensor("images", "layer", SeamPhase.FORWARD, torch.ones(rows, width), PLACES)

@@ -158,9 +158,11 @@ def test_a_run_that_failed_keeps_what_was_measured_and_says_where(
     assert _json(tmp_path, RunFile.INFO)["status"] == "failed"
 
 
-@pytest.mark.parametrize(
-    ("error", "status"),
-    [(None, "stopped"), (RunAborted("aborted"), "stopped"), (TimeLimitError(3.0), "failed")],
+@rows(
+    "error, status",
+    (None, "stopped"),
+    (RunAborted("aborted"), "stopped"),
+    (TimeLimitError(3.0), "failed"),
 )
 def test_a_run_that_ended_early_says_how(
     tmp_path: Path, error: Exception | None, status: str

@@ -34,6 +34,7 @@ from tests.charts.fakes import samples
 from tests.disks import fill, mounted, read_only, small_disk
 from tests.layouts import digits_config
 from tests.processes import MARK, marked
+from tests.rows import rows
 
 CONFIG = digits_config((1, 8), (4, 2), num_iterations=10)
 PLAN = mimokit.plan(CONFIG)
@@ -116,7 +117,7 @@ def test_a_folder_on_a_full_disk_is_refused(tmp_path: Path) -> None:
             Folder.claim(tmp_path / "disk" / "run")
 
 
-@pytest.mark.parametrize("error", [None, RankError(3, "KeyError", "no page", "in collate")])
+@rows("error", None, RankError(3, "KeyError", "no page", "in collate"))
 def test_a_disk_that_fills_up_hides_neither_result_nor_error(
     tmp_path: Path, error: RankError | None
 ) -> None:

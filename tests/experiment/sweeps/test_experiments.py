@@ -16,6 +16,7 @@ from mimokit.experiment.sweeps.records import Board, ExperimentRecord, Experimen
 from mimokit.planning.digests import digest_of_file
 from mimokit.result_files import RunFile, SweepFile
 from tests.layouts import digits_config
+from tests.rows import rows
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 
@@ -102,7 +103,7 @@ def test_a_missing_data_parallel_is_worked_out_for_the_cluster() -> None:
     assert one.ranks == 4
 
 
-@pytest.mark.parametrize("make", ["empty", "missing"])
+@rows("make", "empty", "missing")
 def test_no_experiment_is_refused(tmp_path: Path, make: str) -> None:
     if make == "empty":
         with pytest.raises(ConfigError, match="it has no experiment"):
@@ -136,7 +137,7 @@ def test_a_resumed_sweep_has_its_folder_already(tmp_path: Path) -> None:
     assert not (tmp_path / "second").exists()
 
 
-@pytest.mark.parametrize("damage", ["", "one digit", "gone", "no digest"])
+@rows("damage", "", "one digit", "gone", "no digest")
 def test_an_experiment_whose_table_was_damaged_runs_again(tmp_path: Path, damage: str) -> None:
     """Its rows would be those of the sweep's table otherwise; a table without a digest is taken."""
     chosen = choose(collect(digits_config((1, 2), (2, 1))), 2)
@@ -200,9 +201,7 @@ def test_two_sweeps_into_one_folder_do_not_mix(tmp_path: Path) -> None:
     assert read_sweep(first.path)["experiments"][0]["config"] == config_content(config)
 
 
-@pytest.mark.parametrize(
-    "entry", [1, {"config": [1]}, {"config": 3}, {"sentences": 3}, {"source": 3}, {"source": []}]
-)
+@rows("entry", 1, {"config": [1]}, {"config": 3}, {"sentences": 3}, {"source": 3}, {"source": []})
 def test_a_folder_that_is_no_sweep_cannot_be_resumed(tmp_path: Path, entry: Any) -> None:
     with pytest.raises(ConfigError, match="it is not the folder of a sweep"):
         SweepFolder.existing(tmp_path)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pytest
 from rich.console import Console
 
 from mimokit.experiment.sweeps.records import Board, ExperimentRecord, ExperimentStatus
@@ -15,6 +14,7 @@ from mimokit.experiment.sweeps.report import FAILED, Following
 from mimokit.experiment.sweeps.runner import SweepResult
 from mimokit.result_files import RunFile
 from tests.charts.fakes import samples
+from tests.rows import rows
 
 
 class _Sweep:
@@ -85,7 +85,7 @@ def _shown(folder: Path, *, terminal: bool) -> tuple[int, str]:
     return following.wait(), text.getvalue()
 
 
-@pytest.mark.parametrize("terminal", [True, False])
+@rows("terminal", True, False)
 def test_what_failed_is_named_at_the_end_and_nothing_is_markup(
     tmp_path: Path, terminal: bool
 ) -> None:
@@ -131,7 +131,7 @@ def test_a_first_interrupt_stops_and_a_second_aborts(tmp_path: Path) -> None:
     assert following.wait() == 130
 
 
-@pytest.mark.parametrize("terminal", [True, False])
+@rows("terminal", True, False)
 def test_what_a_resumed_sweep_leaves_out_or_runs_again_is_said(
     tmp_path: Path, terminal: bool
 ) -> None:

@@ -36,7 +36,7 @@ def test_measurements_that_say_nothing(frames: list, seconds: list, sentence: st
         fit_cost(frames, seconds)
 
 
-@pytest.mark.parametrize("cost", [(-1.0, 0.0), (float("nan"), 1.0), (0.0, 0.0)])
+@rows("cost", (-1.0, 0.0), (float("nan"), 1.0), (0.0, 0.0))
 def test_what_is_no_cost(cost: tuple[float, float]) -> None:
     with pytest.raises(ValueError, match="frame's cost is"):
         FrameCost(*cost)

@@ -13,7 +13,7 @@ def in_blocks(frames: int, ranks: int) -> np.ndarray:
     return np.repeat(np.arange(ranks), frames // ranks)
 
 
-@pytest.mark.parametrize("batch", [images, mixed, videos])
+@rows("batch", images, mixed, videos)
 def test_little_moves_at_a_good_balance(batch) -> None:
     loads, home = batch(1024), in_blocks(1024, 64)
     excess = np.bincount(home, weights=loads) - loads.sum() / 64

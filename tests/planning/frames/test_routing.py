@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from mimokit.planning.frames import FrameSettings, route_frames
 from mimokit.planning.frames.routing import FrameRoutes, Moves
+from tests.rows import rows
 
 MERGE = 2
 sides = st.sampled_from([2, 4, 6])
@@ -60,14 +61,12 @@ def test_a_long_video_is_shared() -> None:
     assert sorted(whole.plan.load_per_rank) == [0, 128]
 
 
-@pytest.mark.parametrize(
-    ("grid", "split_time", "sentence"),
-    [
-        ([(1, 2, 3)], True, "On rank 1 of the group, row 0 .* a frame has 6 patches, .* of 4"),
-        ([(1, 2, 2), (2, 1, 2)], True, r"row 1 of the grid is \[2, 1, 2\]"),
-        ([(1, 0, 2)], True, r"row 0 of the grid is \[1, 0, 2\]; frames, rows and columns are >= 1"),
-        ([(1, 1, 2)], False, "the row has 2 patches, which are no multiple of 4"),
-    ],
+@rows(
+    "grid, split_time, sentence",
+    ([(1, 2, 3)], True, "On rank 1 of the group, row 0 .* a frame has 6 patches, .* of 4"),
+    ([(1, 2, 2), (2, 1, 2)], True, r"row 1 of the grid is \[2, 1, 2\]"),
+    ([(1, 0, 2)], True, r"row 0 of the grid is \[1, 0, 2\]; frames, rows and columns are >= 1"),
+    ([(1, 1, 2)], False, "the row has 2 patches, which are no multiple of 4"),
 )
 def test_grids_that_cannot_be_dispatched(grid: list, split_time: bool, sentence: str) -> None:
     settings = FrameSettings(MERGE, split_time=split_time)

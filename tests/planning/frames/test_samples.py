@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import mimokit
 from mimokit.planning.frames import SampleCosts, SampleSizes, SampleWork, order_samples, slowest
 from tests.layouts import digits_config
+from tests.rows import rows
 
 sizes = st.lists(st.integers(0, 64), min_size=6, max_size=6)
 SIX, EIGHT = (np.array(list(itertools.permutations(range(count)))) for count in (6, 8))
@@ -27,7 +28,7 @@ def test_six_samples_have_the_best_order(encoder, language, replicas) -> None:
     assert slowest(works, order) == pytest.approx(best_of(works, SIX), rel=1e-8)
 
 
-@pytest.mark.parametrize("replicas", [(2, 4), (4, 4), (8, 2), (4, 8)])
+@rows("replicas", (2, 4), (4, 4), (8, 2), (4, 8))
 def test_eight_samples_are_close_to_the_best_order(replicas: tuple[int, int]) -> None:
     random, found = np.random.default_rng(3), []
     for largest in np.resize([4, 12, 65], 30):
@@ -46,7 +47,7 @@ def best_of(works: Sequence[SampleWork], orders: np.ndarray) -> float:
     return float(sum(times).min())
 
 
-@pytest.mark.parametrize(("samples", "replicas"), [(64, 8), (256, 64)])
+@rows("samples, replicas", (64, 8), (256, 64))
 def test_both_loads_count(samples: int, replicas: int) -> None:
     random = np.random.default_rng(1)
     works = [
@@ -87,14 +88,12 @@ def test_modules_that_wait_for_each_other_count_separately() -> None:
         assert all(work.seconds[0] > work.seconds[-1] for work in works)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "replicas", "sentence"),
-    [
-        ([1, -1], 2, "Frame 1 has a load of -1"),
-        ([1, float("nan")], 2, "Frame 1 has a load of nan"),
-        ([1, 2], 0, "replicas is 0"),
-        ([1, 2, 3], 2, "2 replicas cannot share 3 samples evenly"),
-    ],
+@rows(
+    "seconds, replicas, sentence",
+    ([1, -1], 2, "Frame 1 has a load of -1"),
+    ([1, float("nan")], 2, "Frame 1 has a load of nan"),
+    ([1, 2], 0, "replicas is 0"),
+    ([1, 2, 3], 2, "2 replicas cannot share 3 samples evenly"),
 )
 def test_what_is_no_work(seconds: list, replicas: int, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):

@@ -15,6 +15,7 @@ from mimokit.planning.ranks import RankGrid
 from tests.claims import CLAIMS
 from tests.crossed import CROSSED
 from tests.planning.proof.plans import layouts, planted
+from tests.rows import rows
 from tests.whole_runs import image_decoder_of_absent_images
 
 
@@ -53,13 +54,11 @@ def test_a_fault_is_said_in_a_sentence():
     )
 
 
-@pytest.mark.parametrize(
-    ("layout", "fault", "words"),
-    [
-        ("equal", "a rank drops a sample", "a group over tp, have [4, 3] samples of module"),
-        ("experts", "a rank drops a sample", "a group over tp, have"),
-        ("experts on contexts", "a rank drops a sample", "a group over cp, have"),
-    ],
+@rows(
+    "layout, fault, words",
+    ("equal", "a rank drops a sample", "a group over tp, have [4, 3] samples of module"),
+    ("experts", "a rank drops a sample", "a group over tp, have"),
+    ("experts on contexts", "a rank drops a sample", "a group over cp, have"),
 )
 def test_a_group_that_gives_unequal_sizes_is_said(layout: str, fault: str, words: str) -> None:
     wrong = next(f for f in planted() if (f.layout, f.fault) == (layout, fault))

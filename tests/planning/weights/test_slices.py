@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from mimokit.planning.weights import WeightPlan, plan_weights, read_directory, sliced_tensors
 from mimokit.planning.weights.slices import SlicedTensor
 from mimokit.planning.weights.types import joined_spans
+from tests.rows import rows
 from tests.sparse_weights import LLAMA_70B, SMALL, small_checkpoint, sparse_checkpoint
 
 Entries = dict[tuple[int, str], np.ndarray]
@@ -45,7 +45,7 @@ def of_slices(found: tuple[SlicedTensor, ...]) -> Entries:
     return entries
 
 
-@pytest.mark.parametrize("family", SMALL)
+@rows("family", *SMALL)
 def test_slices_are_the_entries_that_pieces_name(family: str, tmp_path: Path) -> None:
     directory = small_checkpoint(tmp_path, family)
     for sizes in ((1, 1), (2, 1 if family == "clip" else 2), (4, 1)):

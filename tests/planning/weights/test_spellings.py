@@ -6,10 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from mimokit.planning.weights import plan_weights
 from tests.hugging_face_weights import checkpoint
+from tests.rows import rows
 
 FILE = "model.safetensors"
 
@@ -69,7 +68,7 @@ def test_an_old_gpt2_has_no_prefix_and_keeps_masks(tmp_path: Path) -> None:
     assert looks(old) == looks(checkpoint("gpt2"))
 
 
-@pytest.mark.parametrize("name", ["clip_tower", "siglip_tower"])
+@rows("name", "clip_tower", "siglip_tower")
 def test_a_tower_of_the_hub_has_a_prefix_and_counts_positions(tmp_path: Path, name: str) -> None:
     import torch
 

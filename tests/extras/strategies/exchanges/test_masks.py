@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from mimokit.extras.strategies.exchanges import Grouping, Masks, fragments_of
 from mimokit.extras.strategies.exchanges.sizes import demo_blocks, sparse_bytes
+from tests.rows import rows
 
 SELECTORS = st.sampled_from(["shuffled_sequential", "partitioned"])
 
@@ -33,7 +34,7 @@ def test_only_partitions_are_drawn_anew() -> None:
         assert np.array_equal(first, second) is same
 
 
-@pytest.mark.parametrize("p", [0.001, 0.3, 0.99])
+@rows("p", 0.001, 0.3, 0.99)
 def test_a_random_mask_takes_each_entry_with_probability_p(p: float) -> None:
     masks, entries, draws = Masks("random", p, 7), 500, 400
     hits = np.zeros(entries)

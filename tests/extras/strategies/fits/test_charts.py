@@ -19,6 +19,7 @@ from tests.extras.strategies.fits.fake_fits import (
     fake_fits,
     plan,
 )
+from tests.rows import rows
 
 STEPS = 20
 Fits = dict[str, FitFolder]
@@ -46,7 +47,7 @@ MAKERS: dict[str, Callable[[Fits], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@rows("name", *MAKERS)
 def test_is_a_valid_spec_and_a_picture(fits: Fits, name: str) -> None:
     bundle = _renderer.bundle_of(MAKERS[name](fits))
     assert faults(bundle["image/svg+xml"]) == []

@@ -22,6 +22,7 @@ from tests.extras.strategies.fits.fake_fits import (
     fake_fits,
     plan,
 )
+from tests.rows import rows
 
 STEPS = 20
 
@@ -39,7 +40,7 @@ def test_a_folder_is_read(fits: dict[str, FitFolder]) -> None:
     assert found.prediction == {}
 
 
-@pytest.mark.parametrize("name", ["SimpleReduce", "DiLoCo", "Islands", "Streaming", "DeMo"])
+@rows("name", "SimpleReduce", "DiLoCo", "Islands", "Streaming", "DeMo")
 def test_bytes_are_those_of_the_plan(fits: dict[str, FitFolder], name: str) -> None:
     """Those of start and evaluation do not count; islands have nodes that differ in none."""
     planned = sum(float(each.sum()) for each in plan(name).sent(STEPS).values()) / NODES
@@ -80,22 +81,20 @@ def _with(fit: FitFolder, **changed: object) -> FitFolder:
     return FitFolder(**{**vars(fit), **changed})
 
 
-@pytest.mark.parametrize(
-    ("harm", "sentence"),
-    [
-        (lambda folder: (folder / FitFile.TRAIN).unlink(), "has no train.csv, so it is not the"),
-        (lambda folder: (folder / FitFile.CONFIG).write_text("{"), "config.json is not valid JSON"),
-        (
-            lambda folder: (folder / FitFile.VALIDATION).write_text("step,loss\n1,2\n"),
-            "validation.csv has no column local_loss",
+@rows(
+    "harm, sentence",
+    (lambda folder: (folder / FitFile.TRAIN).unlink(), "has no train.csv, so it is not the"),
+    (lambda folder: (folder / FitFile.CONFIG).write_text("{"), "config.json is not valid JSON"),
+    (
+        lambda folder: (folder / FitFile.VALIDATION).write_text("step,loss\n1,2\n"),
+        "validation.csv has no column local_loss",
+    ),
+    (
+        lambda folder: (folder / FitFile.DRIFT).write_text(
+            "step,mean_correlation,largest_distance\n5,high,1\n"
         ),
-        (
-            lambda folder: (folder / FitFile.DRIFT).write_text(
-                "step,mean_correlation,largest_distance\n5,high,1\n"
-            ),
-            "has 'high' in line 2 where column mean_correlation needs a number",
-        ),
-    ],
+        "has 'high' in line 2 where column mean_correlation needs a number",
+    ),
 )
 def test_what_is_broken_is_named(
     tmp_path: Path, harm: Callable[[Path], object], sentence: str

@@ -53,6 +53,7 @@ from tests.extras.strategies.fits.nets import (
     state,
     trainer,
 )
+from tests.rows import rows
 
 SGD = OptimSpec(torch.optim.SGD, lr=0.05)
 
@@ -216,9 +217,11 @@ def test_weights_and_biases_hears_of_a_fit_in_bf16(
     assert set(seen) == {torch.bfloat16}
 
 
-@pytest.mark.parametrize(
-    ("found", "budget", "size"),
-    [([(2, 20), (4, 40)], 1000, 24), ([(2, 20), (4, 40)], 170, 8), ([(2, 90)], 10, 1)],
+@rows(
+    "found, budget, size",
+    ([(2, 20), (4, 40)], 1000, 24),
+    ([(2, 20), (4, 40)], 170, 8),
+    ([(2, 90)], 10, 1),
 )
 def test_what_fits_divides_the_batch(found: Any, budget: float, size: int) -> None:
     assert largest_that_fits(24, found, budget) == size
@@ -366,26 +369,20 @@ def without_a_row(text: str) -> str:
     return "".join([*lines[:2], *lines[3:]])
 
 
-@pytest.mark.parametrize(
-    ("file", "change", "why"),
-    [
-        (FitFile.TRAIN, edit, "has other rows than the fit has written; delete digests.json"),
-        (FitFile.TRAIN, without_a_row, "has other rows than the fit has written"),
-        (FitFile.TRAIN, lambda text: text + "2,16,1.0,1.0,0.1\n", "has other rows"),
-        (FitFile.VALIDATION, lambda text: "", "has other rows than the fit has written"),
-        (FitFile.TRAIN, lambda text: text + "x,1\n", "is no table of a fit"),
-        (FitFile.TRAIN, lambda text: "loss\n1\n", "is no table of a fit"),
-        (
-            FitFile.DIGESTS,
-            lambda text: text.replace("4", "5"),
-            "cannot be read .it has other content than was written",
-        ),
-        (
-            FitFile.DIGESTS,
-            lambda text: "[]",
-            "cannot be read .it has other content than was written",
-        ),
-    ],
+@rows(
+    "file, change, why",
+    (FitFile.TRAIN, edit, "has other rows than the fit has written; delete digests.json"),
+    (FitFile.TRAIN, without_a_row, "has other rows than the fit has written"),
+    (FitFile.TRAIN, lambda text: text + "2,16,1.0,1.0,0.1\n", "has other rows"),
+    (FitFile.VALIDATION, lambda text: "", "has other rows than the fit has written"),
+    (FitFile.TRAIN, lambda text: text + "x,1\n", "is no table of a fit"),
+    (FitFile.TRAIN, lambda text: "loss\n1\n", "is no table of a fit"),
+    (
+        FitFile.DIGESTS,
+        lambda text: text.replace("4", "5"),
+        "cannot be read .it has other content than was written",
+    ),
+    (FitFile.DIGESTS, lambda text: "[]", "cannot be read .it has other content than was written"),
 )
 def test_damaged_tables_are_refused_before_a_fit_goes_on(
     tmp_path: Path, file: FitFile, change: Callable[[str], str], why: str
@@ -501,16 +498,14 @@ class SteepGradient(Linear):
         return super().forward(batch) + (self.layer.weight * 0).sum().sqrt()
 
 
-@pytest.mark.parametrize(
-    ("model", "train", "validation", "sentence"),
-    [
-        (NoScalar(), samples(16), samples(20), r"node 0: model\(batch\) returns a tensor of shape"),
-        (Infinite(), samples(16), samples(20), "node 0: the loss of step 3 is nan"),
-        (SteepGradient(), samples(16), samples(20), "node 0: the gradient of 'layer.weight' in"),
-        (Linear(), lambda *_: None, samples(20), "node 0: the training factory gives nothing"),
-        (Linear(), lambda *_: [], samples(20), "factory gives a dataset without samples"),
-        (Linear(), samples(16), lambda *_: samples(19), "val_size is 20, but the validation set h"),
-    ],
+@rows(
+    "model, train, validation, sentence",
+    (NoScalar(), samples(16), samples(20), r"node 0: model\(batch\) returns a tensor of shape"),
+    (Infinite(), samples(16), samples(20), "node 0: the loss of step 3 is nan"),
+    (SteepGradient(), samples(16), samples(20), "node 0: the gradient of 'layer.weight' in"),
+    (Linear(), lambda *_: None, samples(20), "node 0: the training factory gives nothing"),
+    (Linear(), lambda *_: [], samples(20), "factory gives a dataset without samples"),
+    (Linear(), samples(16), lambda *_: samples(19), "val_size is 20, but the validation set h"),
 )
 def test_what_goes_wrong_on_a_node_is_named(
     tmp_path: Path, model: nn.Module, train: Any, validation: Any, sentence: str

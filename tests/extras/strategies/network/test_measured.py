@@ -8,6 +8,7 @@ import pytest
 
 from mimokit.extras.strategies.network.network import COMPUTE_SPREAD, LINK_EFFICIENCY
 from tests.extras.strategies.network.measured import ROUNDS, RUNS, Round, error
+from tests.rows import rows
 
 RATES = sorted({row.rate for row in ROUNDS})
 
@@ -32,7 +33,7 @@ def test_the_constants_are_the_fit() -> None:
     assert fitted(ROUNDS) == pytest.approx((LINK_EFFICIENCY, COMPUTE_SPREAD), abs=1e-3)
 
 
-@pytest.mark.parametrize("left_out", RATES)
+@rows("left_out", *RATES)
 def test_a_line_that_was_left_out_is_predicted(left_out: float) -> None:
     """Measured: 5.5 % on average and 10 % at most on the fast line, 6.3 and 7.7 % on the slow."""
     constants = fitted([row for row in ROUNDS if row.rate != left_out])

@@ -146,10 +146,7 @@ def test_a_scheduler_of_torch() -> None:
 
 @rows(
     "make, sentence",
-    (
-        lambda: FedAvgStrategy(inner_optim=1),
-        "FedAvgStrategy: unknown argument inner_optim; did",
-    ),
+    (lambda: FedAvgStrategy(inner_optim=1), "FedAvgStrategy: unknown argument inner_optim; did"),
     (lambda: FedAvgStrategy(inner_optim=1), "did you mean optim_spec?"),
     (lambda: DiLoCoStrategy(inner_optim=1), "did you mean optim_spec?"),
     (lambda: DiLoCoStrategy(outer_optim=1), "did you mean outer_optim_spec?"),
@@ -210,9 +207,7 @@ def test_muon_takes_the_matrices_of_layers() -> None:
     optim.load_state_dict(optim.state_dict())
 
 
-@pytest.mark.parametrize(
-    "kind", [RandomIndexSelector, ShuffledSequentialIndexSelector, PartitionedIndexSelector]
-)
+@rows("kind", RandomIndexSelector, ShuffledSequentialIndexSelector, PartitionedIndexSelector)
 def test_selectors_give_masks(kind: Any) -> None:
     param = nn.Parameter(torch.zeros(20, 15))
     masks = [kind(0.25).get_indices(param, number) for number in range(4)]

@@ -12,6 +12,7 @@ from mimokit.config import ConfigError, ExperimentConfig, StrategyConfig
 from mimokit.extras.strategies.exchanges.shapes import in_order
 from mimokit.planning.types import LayoutPlan
 from tests.planning.layouts import layout, sizes
+from tests.rows import rows
 
 MiB = 2**20
 
@@ -81,20 +82,18 @@ def test_stages_exchange_their_own_layers() -> None:
     assert found["bytes_per_exchange"]["1"] == 4 * found["parameters"]["1"]
 
 
-@pytest.mark.parametrize(("interval", "is_said"), [(300, False), (301, True), (5000, True)])
+@rows("interval, is_said", (300, False), (301, True), (5000, True))
 def test_a_strategy_that_never_exchanges_says_so(interval: int, is_said: bool) -> None:
     config = small(replicas=2, name="diloco", H=interval)
     config.runtime.num_iterations = 300
     assert ("Nothing is ever exchanged" in str(mimokit.plan(config))) == is_said
 
 
-@pytest.mark.parametrize(
-    ("strategy", "due"),
-    [
-        ({"name": "diloco", "H": 4}, [4, 8]),
-        ({"name": "diloco", "H": 4, "sync_offset": 1}, [5, 9]),
-        ({"name": "simple_reduce"}, list(range(1, 11))),
-    ],
+@rows(
+    "strategy, due",
+    ({"name": "diloco", "H": 4}, [4, 8]),
+    ({"name": "diloco", "H": 4, "sync_offset": 1}, [5, 9]),
+    ({"name": "simple_reduce"}, list(range(1, 11))),
 )
 def test_exchanges_are_due_in_the_run(strategy: dict[str, Any], due: list[int]) -> None:
     config = small(replicas=2, **strategy)
@@ -146,12 +145,10 @@ def test_a_plan_says_which_links_exchanges_cross() -> None:
     assert "cross no link between hosts" in one
 
 
-@pytest.mark.parametrize(
-    ("strategy", "hosts", "sentence"),
-    [
-        ({"name": "diloco", "replicas": 2}, ["a", "b"], "which makes 4 ranks with 2 each, but the"),
-        (None, ["a"] * 8, "The layout has no replicas that could be placed on hosts"),
-    ],
+@rows(
+    "strategy, hosts, sentence",
+    ({"name": "diloco", "replicas": 2}, ["a", "b"], "which makes 4 ranks with 2 each, but the"),
+    (None, ["a"] * 8, "The layout has no replicas that could be placed on hosts"),
 )
 def test_hosts_without_room_or_replicas_are_rejected(
     strategy: Any, hosts: list[str], sentence: str
