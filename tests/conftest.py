@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from tests.shared_cluster import SharedCluster
 
 
-# jsonschema, which nbformat and altair import, would parse a grammar of URIs for 0.8 s of CPU; no
-# schema here has that format.
-sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
+# jsonschema, which nbformat and altair import, would parse a grammar of URIs for 0.8 s of CPU, and
+# load calendars; no schema here has such formats.
+for of_formats in ("rfc3987_syntax", "rfc3986_validator", "isoduration"):
+    sys.modules.setdefault(of_formats, None)  # type: ignore[arg-type]
 gc.disable()  # while the tests are imported: nothing of that is garbage
 
 settings.register_profile("any machine", deadline=None)  # a busy one takes ten times as long

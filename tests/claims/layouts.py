@@ -57,19 +57,16 @@ def placed(
 
 
 def two_modules() -> ExperimentConfig:
-    """Return an encoder and a language model of two layers each, on one rank."""
+    """Return an encoder and a language model of two layers each, not finalized."""
     config = digits_config(num_microbatches=2)
     networks = config.model.module_architectures
     networks[IMAGES].num_layers = networks[LANGUAGE].num_layers = 2
     config.data.seq_length = networks[LANGUAGE].seq_length = TOKENS
-    return config.finalize()
+    return config
 
 
 def two(
-    mode: DeploymentMode,
-    images: Sizes = ALONE,
-    language: Sizes = ALONE,
-    model: Make = two_modules,
+    mode: DeploymentMode, images: Sizes = ALONE, language: Sizes = ALONE, model: Make = two_modules
 ) -> Make:
     """Return what makes a layout of two modules."""
     return lambda: placed(model(), mode, {IMAGES: images, LANGUAGE: language})
@@ -82,7 +79,7 @@ def _three_modalities() -> ExperimentConfig:
     )
     for network in config.model.module_architectures.values():
         network.num_layers = 2
-    return config.finalize()
+    return config
 
 
 def three_modalities(mode: DeploymentMode, **sizes: Sizes) -> ExperimentConfig:
@@ -95,7 +92,7 @@ def _experts() -> ExperimentConfig:
     old = config.model.module_architectures[LANGUAGE]
     fields = {**MIXTURE, "num_layers": old.num_layers, "seq_length": TOKENS}
     config.model.module_architectures[LANGUAGE] = type(old)(**fields)
-    return config.finalize()
+    return config
 
 
 def experts(mode: DeploymentMode, images: Sizes, language: Sizes) -> ExperimentConfig:
