@@ -43,11 +43,7 @@ def digits_config(
                 patch_size=4,
             ),
             "language_module": ModuleArchitecture(
-                num_layers=2,
-                hidden_size=64,
-                num_attention_heads=8,
-                seq_length=42,
-                vocab_size=16,
+                num_layers=2, hidden_size=64, num_attention_heads=8, seq_length=42, vocab_size=16
             ),
         },
     )

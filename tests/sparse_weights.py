@@ -41,10 +41,7 @@ OF_LLAMA = ("model.embed_tokens.weight", "lm_head.weight")
 
 
 def sparse_checkpoint(
-    directory: Path,
-    config: Mapping[str, Any],
-    files: int = 1,
-    known: tuple[str, ...] = OF_LLAMA,
+    directory: Path, config: Mapping[str, Any], files: int = 1, known: tuple[str, ...] = OF_LLAMA
 ) -> Path:
     """Write the headers of a checkpoint.
 

@@ -8,13 +8,7 @@ from tests.rows import rows
 
 ROOT = Path(__file__).parents[1]
 SAYS_NOTHING = {"one", "found"}
-ROOMS_THAT_STILL_HAVE_THEM = {
-    "cli",
-    "cluster",
-    "config_files",
-    "result_files.py",
-    "samples.py",
-}
+ROOMS_THAT_STILL_HAVE_THEM = {"cli", "cluster", "config_files", "result_files.py", "samples.py"}
 """Rooms and ground files: the list may only become shorter."""
 
 

@@ -44,11 +44,7 @@ def test_files_that_are_no_config(tmp_path: Path, text: str, why: str) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "why"),
     [
-        (
-            "intermediate_size",
-            2**63,
-            "is 9223372036854775808; it must be at most",
-        ),
+        ("intermediate_size", 2**63, "is 9223372036854775808; it must be at most"),
         ("num_hidden_layers", 10**39, "it must be at most 2,147,483,647"),
         ("num_hidden_layers", DIGITS, "num_hidden_layers is too large to show"),
         ("num_hidden_layers", -1, "it must be a whole number of at least 1"),

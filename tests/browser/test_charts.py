@@ -76,8 +76,7 @@ def test_the_page_that_nbconvert_makes_shows_them_too(
 
     bundle = _renderer.bundle_of(MAKERS["sample_histograms"]())
     cell = nbformat.v4.new_code_cell(
-        outputs=[nbformat.v4.new_output("display_data", bundle)],
-        source="1 + 1",
+        outputs=[nbformat.v4.new_output("display_data", bundle)], source="1 + 1"
     )
     page, _ = HTMLExporter().from_notebook_node(nbformat.v4.new_notebook(cells=[cell]))
     file = tmp_path / "page.html"

@@ -176,10 +176,7 @@ def test_saved_in_the_middle_and_opened_without_its_kernel(notebook: NotebookPag
 
 
 def test_a_finished_run_stays_as_it_was_zoomed_in_the_notebook_and_on_an_exported_page(
-    notebook: NotebookPage,
-    browser_page: Page,
-    chromium_without_scripts: Page,
-    tmp_path: Path,
+    notebook: NotebookPage, browser_page: Page, chromium_without_scripts: Page, tmp_path: Path
 ) -> None:
     drag(canvas(notebook.page.locator(LIVE), "Loss"), 0.3, 0.5)
     expect(notebook.page.locator(LIVE).get_by_text(re.compile("mean of 2. steps"))).to_be_visible()

@@ -48,9 +48,7 @@ def notebook(chromium: Browser, lab: LabServer) -> Iterator[NotebookPage]:
         yield opened
 
 
-def test_tp_is_edited_with_the_keyboard_and_the_rank_map_follows(
-    notebook: NotebookPage,
-) -> None:
+def test_tp_is_edited_with_the_keyboard_and_the_rank_map_follows(notebook: NotebookPage) -> None:
     planner = show_planner(notebook, HETEROGENEOUS)
     planner.hold(on=False)
     keyboard = planner.notebook.page.keyboard
@@ -112,9 +110,7 @@ def test_a_size_keeps_gpus_and_batch_and_says_what_gave_way(notebook: NotebookPa
     planner.notebook.wait_until("planner.plan.batch.global_batch_size == 64")
 
 
-def test_an_invalid_edit_is_explained_and_righted_with_one_click(
-    notebook: NotebookPage,
-) -> None:
+def test_an_invalid_edit_is_explained_and_righted_with_one_click(notebook: NotebookPage) -> None:
     planner = show_planner(notebook, HETEROGENEOUS)
     planner.type("DP of language_module", "3")
     field = planner.field("DP of language_module")
@@ -286,9 +282,7 @@ def test_a_yaml_with_unknown_keys_is_dropped_on_it(notebook: NotebookPage) -> No
     planner.expect_map("24 ranks on 3 nodes")
 
 
-def test_ten_thousand_modules_pasted_are_refused_in_a_sentence(
-    notebook: NotebookPage,
-) -> None:
+def test_ten_thousand_modules_pasted_are_refused_in_a_sentence(notebook: NotebookPage) -> None:
     planner = show_planner(notebook)
     modules = "".join(f"    m{n}: {{tensor_parallel: 1}}\n" for n in range(10_000))
     planner.paste("model:\n  module_parallelisms:\n" + modules)
@@ -327,9 +321,7 @@ def test_two_planners_in_one_notebook_know_nothing_of_each_other(
     expect(other.root).to_have_class(re.compile("invalid"))
 
 
-def test_sixteen_thousand_ranks_are_drawn_searched_and_looked_at(
-    notebook: NotebookPage,
-) -> None:
+def test_sixteen_thousand_ranks_are_drawn_searched_and_looked_at(notebook: NotebookPage) -> None:
     planner = show_planner(notebook)
     planner.hold(on=False)
     planner.type("DP of images", "16384")

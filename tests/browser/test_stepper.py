@@ -199,10 +199,7 @@ def test_all_columns_fit_a_narrow_cell(
 
 @pytest.mark.parametrize(
     ("constant", "planted", "words"),
-    [
-        ("NARROWEST_GUTTER", 124.0, "the picture by"),
-        ("BOX_WIDTH", 100, "receive-forward"),
-    ],
+    [("NARROWEST_GUTTER", 124.0, "the picture by"), ("BOX_WIDTH", 100, "receive-forward")],
 )
 def test_what_is_cut_off_is_measured(
     browser_page: Page,

@@ -43,14 +43,10 @@ def step(iteration: int, rank: int, loss: float) -> StepSample:
         model_flop_utilisation=0.4 / slow,
         modules={
             "images": ModuleSample(
-                forward_time=0.010 * slow,
-                backward_time=0.019 * slow,
-                tokens_per_sec=1024 / total,
+                forward_time=0.010 * slow, backward_time=0.019 * slow, tokens_per_sec=1024 / total
             ),
             "language_module": ModuleSample(
-                forward_time=0.018 * slow,
-                backward_time=0.031 * slow,
-                tokens_per_sec=3072 / total,
+                forward_time=0.018 * slow, backward_time=0.031 * slow, tokens_per_sec=3072 / total
             ),
         },
     )

@@ -12,9 +12,7 @@ from tests.sparse_weights import LLAMA_70B, small_checkpoint, sparse_checkpoint
 
 
 def plan(
-    images: tuple[int, int] = (1, 8),
-    language: tuple[int, int] = (4, 2),
-    base_batch_size: int = 8,
+    images: tuple[int, int] = (1, 8), language: tuple[int, int] = (4, 2), base_batch_size: int = 8
 ) -> LayoutPlan:
     """Return a colocated plan; sizes are (tensor parallel, data parallel)."""
     architecture = {

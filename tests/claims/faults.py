@@ -229,14 +229,10 @@ NOTHING_FROM_DECODERS = Plant(seams.SEND, _nothing_from_behind)
 TARGETS_SWAPPED = Plant(seams.RECONSTRUCTION_TARGETS, _swapped)
 FRAMES_OF_ANOTHER_TOKEN = Plant(seams.RECONSTRUCTION_TARGETS, _shifted)
 NOT_ROLLED = Plant(seams.ONE_FURTHER, lambda original: lambda values: values)
-KEY_OF_ONE_RANK = Plant(
-    seams.SHARE_KEY,
-    lambda original: lambda self, layer, given, output: output,
-)
+KEY_OF_ONE_RANK = Plant(seams.SHARE_KEY, lambda original: lambda self, layer, given, output: output)
 TIED_APART = Plant(seams.SYNC_TIED_EMBEDDINGS, _nothing)
 PADDING_COUNTS = Plant(
-    seams.WITHOUT_PADDING,
-    lambda original: lambda self, layer, given, output: output,
+    seams.WITHOUT_PADDING, lambda original: lambda self, layer, given, output: output
 )
 BIASES_OF_A_REPLICA = Plant(seams.ROUTING, _of_tensor_group)
 LOSS_OF_OWN_TOKENS = Plant(seams.ROUTING, _of_tensor_group)
@@ -248,8 +244,7 @@ NOT_FROZEN = Plant(seams.FREEZE, _nothing)
 NO_SLICES_SUMMED = named("gradients of slices are not summed")
 SAMPLES_OF_THE_RANK = Plant(seams.NUMBER_SAMPLES, _samples_of_the_rank)
 IMAGES_OF_THE_RANK = Plant(
-    seams.IMAGES_ENCODED,
-    lambda original: lambda context: [(0, 0)] * len(original(context)),
+    seams.IMAGES_ENCODED, lambda original: lambda context: [(0, 0)] * len(original(context))
 )
 NOT_ROUNDED = Plant(seams.ROUND_MAIN_WEIGHTS, _nothing)
 HALF_OF_THE_ROWS = Plant(seams.GATHER_ROWS, _half_of_the_rows)
@@ -311,8 +306,7 @@ def _rates_exchanged(original: Any) -> Any:
 
 OUTER_WEIGHTS_SHARED = Plant(seams.OUTER_WEIGHTS, _shared)
 EXCHANGED_LATE = Plant(
-    seams.EXCHANGE_NUMBER,
-    lambda original: lambda self, step: original(self, step - 1),
+    seams.EXCHANGE_NUMBER, lambda original: lambda self, step: original(self, step - 1)
 )
 MASKS_OF_THE_NEXT_STEP = Plant(
     seams.MASK_INDICES,
@@ -321,8 +315,7 @@ MASKS_OF_THE_NEXT_STEP = Plant(
     ),
 )
 LAST_BUCKET_LEFT = Plant(
-    seams.GRADIENTS,
-    lambda original: lambda self: iter(list(original(self))[:-1]),
+    seams.GRADIENTS, lambda original: lambda self: iter(list(original(self))[:-1])
 )
 RATES_OF_THE_RUN = Plant(seams.UPDATE_OF_RUN, _rates_of_the_run)
 RATES_EXCHANGED = Plant(seams.UPDATE_OF_RUN, _rates_exchanged)

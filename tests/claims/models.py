@@ -274,11 +274,4 @@ _GRAPHS = of(
         ),
     ],
 )
-CLAIMS: tuple[Claim, ...] = (
-    *_NETWORKS,
-    *_LOSSES,
-    *_ROUTERS,
-    *_ENCODERS,
-    *_PLACES,
-    *_GRAPHS,
-)
+CLAIMS: tuple[Claim, ...] = (*_NETWORKS, *_LOSSES, *_ROUTERS, *_ENCODERS, *_PLACES, *_GRAPHS)

@@ -26,10 +26,7 @@ from tests.claims.layouts import (
     two_modules,
 )
 
-ENDS = {
-    "account_for_embedding_in_pipeline_split": True,
-    "account_for_loss_in_pipeline_split": True,
-}
+ENDS = {"account_for_embedding_in_pipeline_split": True, "account_for_loss_in_pipeline_split": True}
 PARTS = {**SP2, **EP2, "etp": 2}
 GATHERED = {**EP2, "moe_token_dispatcher_type": "allgather"}
 
@@ -53,11 +50,7 @@ CLAIMS: tuple[Claim, ...] = tuple(
                 two(HOMOGENEOUS, SP2, SP2),
                 named("gradients of slices are not summed"),
             ),
-            (
-                "sequence parallelism",
-                two(COLOCATED, SP2, DP2),
-                f.SLICES_SUMMED,
-            ),
+            ("sequence parallelism", two(COLOCATED, SP2, DP2), f.SLICES_SUMMED),
             (
                 "sequence parallelism",
                 two(HETEROGENEOUS, ALONE, SP2),

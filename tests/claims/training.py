@@ -159,11 +159,7 @@ _DATA = of(
             ),
             f.ACROSS_SAMPLES,
         ),
-        (
-            "balanced frames",
-            FRAMES,
-            named("pieces gathered in reverse order"),
-        ),
+        ("balanced frames", FRAMES, named("pieces gathered in reverse order")),
         (
             "samples in an order that balances them",
             layered(

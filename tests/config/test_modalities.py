@@ -5,14 +5,7 @@ import itertools
 import pytest
 
 from mimokit.config import ConfigError, ExperimentConfig, ModalityPresence
-from tests.config.sections import (
-    load,
-    only,
-    put,
-    sections,
-    text_head,
-    three_encoders,
-)
+from tests.config.sections import load, only, put, sections, text_head, three_encoders
 from tests.layouts_apart import apart_config, decoded_config, with_adapter
 from tests.layouts_multimodal import LANGUAGE, multimodal_config
 from tests.rows import rows

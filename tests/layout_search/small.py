@@ -125,11 +125,7 @@ def _count(task: SearchTask, language: ParallelSizes) -> int:
 
 
 def _layouts(
-    task: SearchTask,
-    mode: str,
-    languages: list[ParallelSizes],
-    space: Space,
-    dropped: Counter[str],
+    task: SearchTask, mode: str, languages: list[ParallelSizes], space: Space, dropped: Counter[str]
 ) -> Iterator[Layout]:
     if not task.branches:
         yield from (Layout(mode, {"language": sizes}) for sizes in languages)  # type: ignore[arg-type]

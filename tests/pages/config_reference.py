@@ -96,12 +96,7 @@ def _type(schema: Mapping[str, Any]) -> str:
         values = schema.get("additionalProperties")
         values = values or next(iter(schema.get("patternProperties", {}).values()), {})
         return f"mapping to {_type(values)}"
-    bounds = {
-        "minimum": "≥",
-        "exclusiveMinimum": ">",
-        "maximum": "≤",
-        "exclusiveMaximum": "<",
-    }
+    bounds = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
     stated = {key: schema[key] for key in bounds if schema.get(key) not in (None, *_IN_GENERAL)}
     limits = ", ".join(f"{bounds[key]} {limit}" for key, limit in stated.items())
     return f"{schema.get('type', 'value')} {limits}".strip()

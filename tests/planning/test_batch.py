@@ -63,10 +63,7 @@ def test_samples_are_contiguous(encoder: int, language: int, times: int) -> None
 
 def test_only_the_ends_of_pipelines_read() -> None:
     config = layout(
-        "heterogeneous",
-        sizes(tp=2, dp=2, pp=3, offset=8),
-        2,
-        images=sizes(tp=2, dp=2, pp=2),
+        "heterogeneous", sizes(tp=2, dp=2, pp=3, offset=8), 2, images=sizes(tp=2, dp=2, pp=2)
     )
     plan = mimokit.plan(config)
     images, language = plan.batch.modules["images"], plan.batch.modules["language"]

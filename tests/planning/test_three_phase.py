@@ -107,10 +107,7 @@ def test_a_layout_of_the_paper() -> None:
     assert plan.batch.global_batch_size == 288
     assert plan.pipeline is not None
     assert plan.pipeline.around == ("images",)
-    assert [list(ranks) for ranks in plan.pipeline.ranks] == [
-        list(range(36)),
-        list(range(36, 72)),
-    ]
+    assert [list(ranks) for ranks in plan.pipeline.ranks] == [list(range(36)), list(range(36, 72))]
     assert unit_timeline(plan.pipeline.schedule).in_flight == (2, 1)
     for module in plan.batch.modules.values():  # each reads what it computes
         assert all(module.loaded[rank] == module.samples[rank] for rank in module.loaded)

@@ -12,12 +12,7 @@ from benchmarks.prediction.__main__ import main
 from benchmarks.prediction.doubt import coverage, flagged, peak_bytes
 from benchmarks.prediction.fit import bounds_reached, constants_for, fitted_constants, on_bound
 from benchmarks.prediction.folds import FAMILIES
-from benchmarks.prediction.judge import (
-    GIVEN_RUNS,
-    LEAST_ORDER,
-    Judgement,
-    judge,
-)
+from benchmarks.prediction.judge import GIVEN_RUNS, LEAST_ORDER, Judgement, judge
 from benchmarks.prediction.own_runs import errors_of, means
 from benchmarks.prediction.predicted import predict_seconds
 from benchmarks.prediction.rows import (

@@ -6,10 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mimokit.architecture.encoders import (
-    Encoder,
-    RowEncoder,
-)
+from mimokit.architecture.encoders import Encoder, RowEncoder
 from mimokit.architecture.flops import forward_flops
 from mimokit.architecture.from_config import encoder_of_config
 from mimokit.architecture.modules import EncoderBranch, Projector

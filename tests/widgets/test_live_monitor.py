@@ -21,13 +21,7 @@ from mimokit.experiment.restarts import Restart
 from mimokit.samples import CalibrationSample, StepSample, module_column
 from mimokit_widgets import LiveMonitor
 from mimokit_widgets.live import rows as live_rows
-from mimokit_widgets.live.rows import (
-    EVALUATION,
-    STEP,
-    RowHeader,
-    RowQueue,
-    phase_columns,
-)
+from mimokit_widgets.live.rows import EVALUATION, STEP, RowHeader, RowQueue, phase_columns
 from tests.charts.fakes import samples
 from tests.layouts import digits_config
 from tests.waiting import wait_until

@@ -85,11 +85,7 @@ Ranges = dict[int, tuple[int, int]]
 
 
 def _of_one(
-    module: str,
-    attribute: str,
-    change: Callable[[int, Ranges], None],
-    place: int,
-    plan: LayoutPlan,
+    module: str, attribute: str, change: Callable[[int, Ranges], None], place: int, plan: LayoutPlan
 ) -> LayoutPlan:
     """Change the samples of one rank in a module."""
     batch = plan.batch.modules[module]

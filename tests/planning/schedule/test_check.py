@@ -159,10 +159,7 @@ def patient(graph: StageGraph, worker: int, count: int) -> list[Step]:
         (upside_down, "receives them the other way round"),
         (forgetful, "weight-gradient of micro-batch 2"),
         (impatient, "its own forward"),
-        (
-            patient,
-            "Wait cycle: stage 0 waits in receive-backward of 0 .* from stage 1, stage 1",
-        ),
+        (patient, "Wait cycle: stage 0 waits in receive-backward of 0 .* from stage 1, stage 1"),
     ],
 )
 @pytest.mark.parametrize("stages", [2, 3])
