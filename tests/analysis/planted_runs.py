@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CONFIGS = Path(__file__).parents[2] / "configs"
-MODES = ("colocated", "heterogeneous")
 TOKENS_PER_STEP, SAMPLES_PER_STEP = 1152, 64
 
 

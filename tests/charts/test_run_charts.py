@@ -19,7 +19,6 @@ from tests.analysis.planted_runs import Planted, write_run
 from tests.charts.pictures import faults
 from tests.rows import rows
 
-FIXTURES = Path(__file__).parents[1] / "fixtures"
 EVEN = Planted(iterations=30, warmup=3)
 RUNS = {
     "baseline": EVEN,

@@ -199,7 +199,7 @@ _ENCODERS = of(
         ),
         (
             "inner layers of encoders (deepstack)",
-            partial(with_inner_layers, two(HETEROGENEOUS, ALONE, PP2), IMAGES, 1, 2),
+            lambda: with_inner_layers(two(HETEROGENEOUS, ALONE, PP2)(), IMAGES, 1, 2),
             named("inner layers in another order"),
         ),
         (

@@ -26,8 +26,7 @@ PLANTERS = {
 PAGE = "With the fault planted"
 RUNS, PROVES, SHOWS = "**Runs** that very plan", "**Proves** that loss", "**Shows** it live"
 PLANS, SEARCHES = "**Plans** which rank", "**Searches** millions"
-CHECKPOINTS, OWN = "Checkpoints go on bit for bit", "Your own encoder"
-FEWER_BITS, FP32, FRAMES = "| bf16, fp16, fp8 |", "| fp32 |", "Frames are balanced for"
+CHECKPOINTS, FEWER_BITS, FP32 = "Checkpoints go on bit for bit", "| bf16, fp16, fp8 |", "| fp32 |"
 WEIGHTS = "`check` and `import` of a Qwen-VL"
 TRAINER = "`Trainer` fits a torch model"
 

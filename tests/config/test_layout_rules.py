@@ -17,7 +17,6 @@ from tests.rows import rows
 
 MODULES, SIZES_OF_EACH = 100, 1_000
 MODES = ("homogeneous", "colocated", "heterogeneous")
-Bools = NDArray[np.bool_]
 
 
 @functools.cache

@@ -53,7 +53,7 @@ LAYOUTS = {
     "any_size": apart_multimodal_config(
         {"qwen": (1, 2, 2), LANGUAGE: (2, 2, 1)}, 2, three_axes=True
     ),
-    "contexts_and_rows": in_rows(stages_on_contexts),
+    "contexts_and_rows": in_rows(stages_on_contexts()),
     "recomputed_experts": recomputed(
         experts_config((2, 1, 1), (1, 1, 2)), images="full", language_module="full"
     ),

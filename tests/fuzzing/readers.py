@@ -43,7 +43,6 @@ from tests.sparse_weights import SMALL
 
 ROOT = Path(mimokit.__file__).parent
 CONFIGS = ROOT.parent / "configs"
-FIXTURES = Path(__file__).parents[1] / "fixtures"
 LONGEST = 3000
 """Characters of a sentence: names of what is known are listed in some."""
 

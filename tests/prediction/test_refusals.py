@@ -18,7 +18,7 @@ from mimokit.prediction import EncoderInput, Layout, Workload, predict, step_flo
 from tests.prediction.shipped import llava
 from tests.rows import rows
 
-DENSE, MIXTURE, IMAGES = "llama-3-8b", "qwen3-30b-a3b", "llava-1.5-7b"
+DENSE, MIXTURE = "llama-3-8b", "qwen3-30b-a3b"
 PRESET = "preset:llava_7b_heterogeneous"
 WORKLOAD = Workload(seq_length=2048, global_batch_size=64)
 

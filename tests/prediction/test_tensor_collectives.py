@@ -67,7 +67,7 @@ def test_modules_on_shared_ranks(
 
 
 def test_slices_of_a_sequence() -> None:
-    config = cut_along_sequences(partial(digits_config, (2, 1), (2, 1), 3))
+    config = cut_along_sequences(digits_config((2, 1), (2, 1), 3))
     # Every micro-batch: 14 of the encoder (4 + 6 of its layer, 2 of the projector, 2 around its
     # slices) and 27 of the language model. Every step: a sum of gradients of each.
     assert counted(config) == {"images": 3 * (14 + 27) + 2}
@@ -81,8 +81,8 @@ def test_slices_of_a_sequence() -> None:
     (True, "full", 92),
 )
 def test_further_tokens(slices: bool, recomputed: Any, found: int) -> None:
-    make = partial(predicting, partial(digits_config, (1, 2), (2, 1)), 2)
-    config = cut_along_sequences(make) if slices else make()
+    config = predicting(digits_config((1, 2), (2, 1)), 2)
+    config = cut_along_sequences(config) if slices else config
     config.model.module_parallelisms[LANGUAGE].recompute_granularity = recomputed
     assert counted(config.finalize()) == {LANGUAGE: found}
 
@@ -90,8 +90,7 @@ def test_further_tokens(slices: bool, recomputed: Any, found: int) -> None:
 @rows("further, gathers", (0, 2 * 2 + 1), (2, 4 * 2 + 3 + 2 * 2))
 def test_slices_that_frozen_matrices_take(further: int, gathers: int) -> None:
     """Nothing is gathered again backward: for layers, outputs, and where tokens are joined."""
-    make = partial(apart_config, (1, 1, 1), (2, 1, 1), 3)
-    config = cut_along_sequences(partial(predicting, make, further))
+    config = cut_along_sequences(predicting(apart_config((1, 1, 1), (2, 1, 1), 3), further))
     trained = counted(config, 1)[LANGUAGE]
     frozen = changed(config, LANGUAGE, frozen=True)
     assert counted(frozen, 1) == {LANGUAGE: trained - 1 - 3 * gathers}
@@ -104,27 +103,31 @@ def test_norms_of_heads() -> None:
 
 
 @rows(
-"config, found",
-# An expert with a capacity: ranks gather scores, samples, and which tokens count.
-        (experts_config((2, 1, 2), (2, 1, 2), **SHARED, **BALANCED), {"images": 53}),
-        (
-            experts_config((1, 1, 4), (2, 1, 2), dispatcher="allgather", **SHARED),
-            {LANGUAGE: 35},
+    "config, found",
+    # An expert with a capacity: ranks gather scores, samples, and which tokens count.
+    (experts_config((2, 1, 2), (2, 1, 2), **SHARED, **BALANCED), {"images": 53}),
+    (
+        experts_config((1, 1, 4), (2, 1, 2), dispatcher="allgather", **SHARED),
+        {LANGUAGE: 35},
+    ),
+    (
+        experts_config(
+            (1, 1, 4),
+            (2, 1, 2),
+            count=2,
+            expert_tensor_parallel=2,
+            moe_router_load_balancing_type="seq_aux_loss",
+            moe_aux_loss_coeff=0.2,
         ),
-        (
-            experts_config(
-                (1, 1, 4), (2, 1, 2), count=2, expert_tensor_parallel=2,
-                moe_router_load_balancing_type="seq_aux_loss", moe_aux_loss_coeff=0.2,
-            ),
-            {LANGUAGE: 63},
-        ),
-        # 2 layers: an all-reduce of a loss, 3 gathers for a capacity.
-        (experts_config((1, 1, 2), (2, 1, 1), expert_parallel=1, **BALANCED), {LANGUAGE: 27}),
-        (
-            experts_config((1, 1, 2), (2, 1, 1), expert_parallel=1, expert_tensor_parallel=2),
-            {LANGUAGE: 32},
-        ),
-)  # fmt: skip
+        {LANGUAGE: 63},
+    ),
+    # 2 layers: an all-reduce of a loss, 3 gathers for a capacity.
+    (experts_config((1, 1, 2), (2, 1, 1), expert_parallel=1, **BALANCED), {LANGUAGE: 27}),
+    (
+        experts_config((1, 1, 2), (2, 1, 1), expert_parallel=1, expert_tensor_parallel=2),
+        {LANGUAGE: 32},
+    ),
+)
 def test_experts_whose_groups_are_those_of_tensors(
     config: ExperimentConfig, found: dict[str, int]
 ) -> None:
@@ -141,7 +144,7 @@ def test_experts_whose_groups_are_those_of_tensors(
     (partial(recomputing, partial(on_two_ranks, **SHARED, **BALANCED)), 54),
     (partial(on_two_ranks, moe_router_enable_expert_bias=True), 34),  # a bias of 2 layers
     # Samples in a row: 39 without, and how many tokens a rank has.
-    (partial(in_rows, partial(on_two_ranks, dispatcher="allgather", **SHARED, **BALANCED)), 40),
+    (lambda: in_rows(on_two_ranks(dispatcher="allgather", **SHARED, **BALANCED)), 40),
 )
 def test_experts_of_tensor_parallel_ranks(make: Callable[[], ExperimentConfig], found: int) -> None:
     assert counted(make()) == {LANGUAGE: found}
@@ -190,7 +193,7 @@ def test_stages_of_a_pipeline() -> None:
     config = apart_config((2, 2, 1), (2, 2, 1), 2)
     assert [counted(config, rank) for rank in (0, 3)] == [{"images": 16}, {"images": 20}]
     assert [counted(config, rank) for rank in (4, 7)] == [{LANGUAGE: 18}, {LANGUAGE: 22}]
-    further = predicting(lambda: config, 2)
+    further = predicting(config, 2)
     assert [counted(further, rank) for rank in (4, 7)] == [{LANGUAGE: 18}, {LANGUAGE: 62}]
 
 

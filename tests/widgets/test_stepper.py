@@ -21,7 +21,6 @@ LAYOUTS = {
     "apart_fan_in": apart_config((1, 1, 4), (2, 1, 2), 2),
     "apart_fan_out": apart_config((2, 1, 1), (1, 3, 2), 4),
 }
-NAMESPACE = {"svg": "http://www.w3.org/2000/svg"}
 
 
 def _svg(html: str) -> ElementTree.Element:

@@ -113,7 +113,6 @@ def serve(folder: Path) -> None:
 
 
 Trouble = Callable[[Path], object]
-Seen = dict[int, tuple[str, list[int]]]
 
 
 def save_in_trouble(

@@ -13,15 +13,14 @@ from tests.layouts import digits_config
 from tests.layouts_apart import apart_config, decoded_config
 from tests.layouts_experts import experts_config
 from tests.layouts_multimodal import LANGUAGE
-from tests.layouts_networks import network_config
 from tests.whole_runs import (
     BIASED,
     _changed,
     _longer,
     adapted_on_shared_ranks,
     apart_in_chunks,
-    cut_along_sequences,
     encoder_in_chunks,
+    learned_positions_in_slices,
     on_contexts,
 )
 
@@ -47,6 +46,11 @@ def _frozen(make: Make) -> ExperimentConfig:
     return _changed(make(), "images", frozen=["encoder"])
 
 
+def _contexts() -> ExperimentConfig:
+    config = _longer(digits_config((1, 4), (1, 4)))
+    return on_contexts(config, images=2, language_module=2)
+
+
 def _sharded(make: Make, module: str, how: str) -> ExperimentConfig:
     config = make()
     setattr(config.model.module_parallelisms[module], how, True)
@@ -58,12 +62,10 @@ _experts_apart = partial(experts_config, (1, 1, 1), (1, 1, 2), apart=True)
 _chunks = partial(apart_in_chunks, 2)
 _encoder_chunks = partial(encoder_in_chunks, use_megatron_fsdp=True)
 _encoder_stages = partial(encoder_in_chunks, virtual_pipeline_model_parallel_size=None)
-_long = partial(_longer, partial(digits_config, (1, 4), (1, 4)))
-_contexts = partial(on_contexts, _long, images=2, language_module=2)
-_cut = partial(cut_along_sequences, partial(network_config, "gpt2", "siglip", (2, 1, 1), (2, 1, 1)))
 _decoder = partial(
     decoded_config, {"images": (1, 1, 1), LANGUAGE: (1, 1, 2), "writer": (1, 1, 1)}, 2
 )
+_slices = learned_positions_in_slices
 _cut_decoder = partial(
     decoded_config, {"images": (1, 1, 1), LANGUAGE: (2, 1, 1), "writer": (1, 1, 1)}, 2
 )
@@ -91,7 +93,7 @@ PAIRS: dict[str, tuple[Make, Make]] = {
         _on_one(partial(_further, True)),
         partial(_further, True),
     ),
-    "one process to padded, tied slices": (_on_one(_cut), _cut),
+    "one process to padded, tied slices": (_on_one(_slices), _slices),
     "a decoder behind to another": (_decoder, _cut_decoder),
     "an adapter around stages to one process": (_adapter, _on_one(_adapter)),
     "frozen to one process": (_frozen_apart, _on_one(_frozen_apart)),

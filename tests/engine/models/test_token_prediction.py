@@ -26,7 +26,7 @@ def _alone():
     llama = {"num_query_groups": 2, "normalization": "RMSNorm", "gated_linear_unit": True}
     weight = {"mtp_loss_scaling_factor": WEIGHT}
     config = _changed(config, LANGUAGE, add_bias_linear=False, **llama, **weight)
-    return single_rank(predicting(lambda: config, LAYERS))
+    return single_rank(predicting(config, LAYERS))
 
 
 def _of_megatron(network):
@@ -105,7 +105,7 @@ def test_one_process_is_megatrons_own_model(cluster):
 
 def test_a_run_reports_the_loss_of_further_tokens(cluster):
     """Untrained, it is that of a guess, as is the loss of the model itself."""
-    config = predicting(lambda: apart_config((1, 1, 1), (1, 2, 1)), LAYERS)
+    config = predicting(apart_config((1, 1, 1), (1, 2, 1)), LAYERS)
     rows = train(cluster, config, evaluations=QUICK).result().steps
     assert abs(rows[MTP_LOSS].iloc[0] / rows["loss"].iloc[0] - 1) < 0.1
     assert rows[MTP_LOSS].iloc[-1] < rows[MTP_LOSS].iloc[0]
@@ -115,13 +115,13 @@ def test_a_run_reports_the_loss_of_further_tokens(cluster):
     "make", [partial(digits_config, (1, 2), (2, 1), 2), partial(apart_config, (1, 1, 1), (1, 2, 1))]
 )
 def test_a_forward_step_of_users_trains_them(cluster, make):
-    config = predicting(make, LAYERS)
+    config = predicting(make(), LAYERS)
     config.runtime.forward_step = "tests.experiment.own_forward_step:forward_step"
     report = verify(cluster, config, steps=2)
     assert report.passed, report.verdict
 
 
 def test_a_language_model_of_users_has_none():
-    config = predicting(lambda: apart_config((1, 1, 1), (1, 1, 1)))
+    config = predicting(apart_config((1, 1, 1), (1, 1, 1)))
     with pytest.raises(ConfigError, match="mtp_num_layers 1 is refused with builder"):
         checked_code(config, modules={LANGUAGE: lambda network, groups: None})

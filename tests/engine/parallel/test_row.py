@@ -51,15 +51,15 @@ def _with_bounds(config):
 
 
 def test_a_batch_that_says_how_long_samples_are_is_compared(cluster):
-    config = in_rows(learned_positions_on_contexts)
+    config = in_rows(learned_positions_on_contexts())
     report = verify(cluster, config, steps=1, data=_with_bounds)
     assert report.passed, report.verdict
 
 
 def test_what_is_tested_on_held_out_samples_does_not_depend_on_it(cluster, tmp_path):
     tested = []
-    for number, make in enumerate((in_rows, lambda plain: plain())):
-        config = make(learned_positions_on_contexts)
+    for number, make in enumerate((in_rows, lambda plain: plain)):
+        config = make(learned_positions_on_contexts())
         config.runtime.num_iterations = 1
         if number:
             config = config.with_layout("homogeneous", **dict.fromkeys(("images", LANGUAGE), ONE))

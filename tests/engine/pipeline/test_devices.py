@@ -1,7 +1,6 @@
 """No tensor of a step is made on another device than that of its rank."""
 
 from collections import Counter
-from functools import partial
 from typing import Any
 
 import pytest
@@ -73,8 +72,8 @@ def _layouts() -> dict[str, ExperimentConfig]:
         "separate ranks": apart_multimodal_config(apart, **options),
         "stages of shared ranks": _stages(),
         # In chunks, on contexts and in rows, with recomputed attention.
-        "experts in bf16": in_precision(experts_on_shared_stages, "bf16"),
-        "slices in fp8": in_precision(partial(cut_along_sequences, _stages), "fp8").finalize(),
+        "experts in bf16": in_precision(experts_on_shared_stages(), "bf16"),
+        "slices in fp8": in_precision(cut_along_sequences(_stages()), "fp8").finalize(),
         "decoder, zb-h1, dropout, shards of states": _decoder(),
     }
 

@@ -26,4 +26,4 @@ def test_a_drawn_graph_computes_what_one_process_computes(cluster, number):
 
 @pytest.mark.parametrize("number", IN_FP8)
 def test_a_drawn_layout_in_fp8_is_within_its_noise(cluster, number):
-    assert_within_its_noise(cluster, in_precision(lambda: numbered_config(number), "fp8"))
+    assert_within_its_noise(cluster, in_precision(numbered_config(number), "fp8"))

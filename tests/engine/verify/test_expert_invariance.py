@@ -106,7 +106,7 @@ def test_biases_follow_the_tokens_that_chose_experts():
     ],
 )
 def test_check_in_bf16_catches_a_fault_of_a_router(cluster, target, fault, chooses_others):
-    config = in_precision(replicas_of_experts, "bf16")
+    config = in_precision(replicas_of_experts(), "bf16")
     report = _verified(cluster, config, target, fault)
     assert report.yardstick.proved_steps == 1
     assert (report.rerouted.wrong > 0) == chooses_others
@@ -114,7 +114,7 @@ def test_check_in_bf16_catches_a_fault_of_a_router(cluster, target, fault, choos
 
 
 def test_tokens_that_visit_other_experts_fail_however_few_they_are(cluster):
-    config = in_precision(partial(experts_config, (2, 1, 2), (2, 1, 2), **BALANCED), "bf16")
+    config = in_precision(experts_config((2, 1, 2), (2, 1, 2), **BALANCED), "bf16")
     report = verify(cluster, config, steps=3, oracle=oracle_of(cluster, config, 3))
     assert report.passed, report.verdict
     assert report.yardstick.steps[-1].gradients < 0.05, (

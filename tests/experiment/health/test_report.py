@@ -216,13 +216,13 @@ def test_memory_is_compared_between_ranks_with_the_same_modules() -> None:
 def test_a_module_keeps_the_scores_of_its_attention_unless_its_own_sequences_are_shared() -> None:
     make = partial(multimodal_config, {"clip": (1, 4), LANGUAGE: (1, 4)}, "colocated")
     before = predicted_memory(make())
-    for config in (on_contexts(make, language_module=2), in_rows(make)):
+    for config in (on_contexts(make(), language_module=2), in_rows(make())):
         after = predicted_memory(config)
         assert after["clip"]["activations"] == before["clip"]["activations"]
         assert after[LANGUAGE]["activations"] < before[LANGUAGE]["activations"]
     in_windows = make()
     in_windows.model.get_architecture("clip").window_size = 4
-    for config in (on_contexts(make, clip=2), in_windows.finalize()):
+    for config in (on_contexts(make(), clip=2), in_windows.finalize()):
         after = predicted_memory(config)
         assert after["clip"]["activations"] < before["clip"]["activations"]
 
@@ -346,7 +346,7 @@ def _latent_experts() -> ExperimentConfig:
         ),
         (
             networks_of(
-                cut_along_sequences(partial(_adapted, num_iterations=1)),
+                cut_along_sequences(_adapted(num_iterations=1)),
                 adapter={"frozen": True},
                 language_module={"frozen": True},
             ),

@@ -101,13 +101,6 @@ class Received:
         return []
 
 
-def _train(folder: Path, error: Exception | None = None) -> TrainingRun:
-    writer = RunWriter(Folder.claim(folder), RunSetting(CONFIG, PLAN))
-    writer.begin()
-    run: Any = _Ended(error)
-    return TrainingRun(run, CONFIG, PLAN, folder, writer)
-
-
 def test_a_folder_on_a_full_disk_is_refused(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", MOST_KB):
         fill(tmp_path / "disk")

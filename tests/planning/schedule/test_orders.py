@@ -149,16 +149,18 @@ def test_schedules_travel() -> None:
 
 
 @rows(
-"topology, sizes, sentence", ({"a": ["b"], "b": ["a"]}, {"a": 1, "b": 1}, "cycle: a -> b -> a"),
-        ({"a": ["a"]}, {"a": 1}, "cycle: a -> a"),
-        (
-            {"a": ["b"], "b": ["c"], "c": ["d", "b"], "d": []},
-            dict.fromkeys("abcd", 1),
-            "cycle: b -> c -> b",
-        ),
-        ({"a": ["l"], "l": [], "b": []}, {"a": 1, "l": 1, "b": 1}, "'b' feeds no module"),
-        ({"a": ["l"], "l": []}, {"a": 1}, "'l' needs a pipeline_parallel"),
-        ({"a": ["l"], "l": []}, {"a": 0, "l": 1}, "'a' needs a pipeline_parallel"),)  # fmt: skip
+    "topology, sizes, sentence",
+    ({"a": ["b"], "b": ["a"]}, {"a": 1, "b": 1}, "cycle: a -> b -> a"),
+    ({"a": ["a"]}, {"a": 1}, "cycle: a -> a"),
+    (
+        {"a": ["b"], "b": ["c"], "c": ["d", "b"], "d": []},
+        dict.fromkeys("abcd", 1),
+        "cycle: b -> c -> b",
+    ),
+    ({"a": ["l"], "l": [], "b": []}, {"a": 1, "l": 1, "b": 1}, "'b' feeds no module"),
+    ({"a": ["l"], "l": []}, {"a": 1}, "'l' needs a pipeline_parallel"),
+    ({"a": ["l"], "l": []}, {"a": 0, "l": 1}, "'a' needs a pipeline_parallel"),
+)
 def test_graphs_that_are_refused(topology, sizes, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         stage_graph(topology, sizes)

@@ -128,7 +128,7 @@ FAULTS = (
         seams.TOKEN_COMBINE, _tokens_of_others, LANGUAGE, "mlp.combine", FORWARD,
     ),
     Fault(
-        "a sample of a row sees the one before", lambda: in_rows(replicas),
+        "a sample of a row sees the one before", lambda: in_rows(replicas()),
         seams.ROW_PARAMS, _one_sample_of_two,
         LANGUAGE, "layers.0.self_attention.core_attention", FORWARD,
     ),
