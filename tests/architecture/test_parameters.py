@@ -172,52 +172,32 @@ def _without(name: str, field: str) -> dict[str, object]:
     (_with("llava-1.5-7b", "", vision_feature_layer="last"), "write one number"),
     (_with("llava-1.5-7b", "", vision_feature_select_strategy="cls"), "write default or full"),
     (_with("llava-1.5-7b", "", projector_hidden_act="silu"), "a projector can run with gelu"),
-    (
-        _with("llava-1.5-7b", "vision_config", model_type="siglip_vision_model"),
-        "default drops the first patch of a tower without a class token; write full",
-    ),
+    (_with("llava-1.5-7b", "vision_config", model_type="siglip_vision_model"),
+     "default drops the first patch of a tower without a class token; write full"),
     (_with("qwen3-30b-a3b", "", decoder_sparse_step=2), "decoder_sparse_step is 2"),
     (_with("qwen3-30b-a3b", "", mlp_only_layers=[5]), "only the first layers can be without"),
     (_with("qwen3-30b-a3b", "", mlp_only_layers="no"), "mlp_only_layers is 'no'; write a list"),
     (_with("deepseek-v3", "", moe_layer_freq=2), "moe_layer_freq is 2"),
     (_with("clip-vit-l-14-336", "", patch_size=400), "contradicts image_size 336"),
-    (
-        _with("qwen2.5-vl-7b", "vision_config", window_size=27),
-        "window_size is 27; it contradicts a token of 28 pixels",
-    ),
-    (
-        _with("qwen2.5-vl-7b", "vision_config", fullatt_block_indexes=[7, 32]),
-        "there are only 32 layers, counted from 0",
-    ),
-    (
-        _with("qwen3-vl-8b", "vision_config", deepstack_visual_indexes=[27]),
-        "there are only 27 layers, counted from 0",
-    ),
-    (
-        _with("qwen3-vl-8b", "vision_config", deepstack_visual_indexes=[8, 2]),
-        "write ascending numbers, each once",
-    ),
-    (
-        _with("qwen3-vl-8b", "vision_config", deepstack_visual_indexes=None),
-        "deepstack_visual_indexes is missing; give it a value",
-    ),
-    (
-        _with("qwen3-vl-8b", "vision_config", num_position_embeddings=2303),
-        "the table must be a square",
-    ),
-    (
-        _with("qwen3-vl-8b", "vision_config", rope_parameters={"rope_theta": 5e5}),
-        "rope_theta is 500000.0; an encoder of images can run with 10000",
-    ),
-    (
-        _with("qwen3-vl-8b", "text_config", rope_scaling={"mrope_section": [24, 40]}),
-        "write three whole numbers: those of time, height and width",
-    ),
-    (
-        {**model_facts("qwen2.5-vl-7b")["config"], "hidden_size": 7168},
-        "contradicts hidden_size 7168",
-    ),
-)
+    (_with("qwen2.5-vl-7b", "vision_config", window_size=27),
+     "window_size is 27; it contradicts a token of 28 pixels"),
+    (_with("qwen2.5-vl-7b", "vision_config", fullatt_block_indexes=[7, 32]),
+     "there are only 32 layers, counted from 0"),
+    (_with("qwen3-vl-8b", "vision_config", deepstack_visual_indexes=[27]),
+     "there are only 27 layers, counted from 0"),
+    (_with("qwen3-vl-8b", "vision_config", deepstack_visual_indexes=[8, 2]),
+     "write ascending numbers, each once"),
+    (_with("qwen3-vl-8b", "vision_config", deepstack_visual_indexes=None),
+     "deepstack_visual_indexes is missing; give it a value"),
+    (_with("qwen3-vl-8b", "vision_config", num_position_embeddings=2303),
+     "the table must be a square"),
+    (_with("qwen3-vl-8b", "vision_config", rope_parameters={"rope_theta": 5e5}),
+     "rope_theta is 500000.0; an encoder of images can run with 10000"),
+    (_with("qwen3-vl-8b", "text_config", rope_scaling={"mrope_section": [24, 40]}),
+     "write three whole numbers: those of time, height and width"),
+    ({**model_facts("qwen2.5-vl-7b")["config"], "hidden_size": 7168},
+     "contradicts hidden_size 7168"),
+)  # fmt: skip
 def test_bad_configs(config: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         from_hf(config)

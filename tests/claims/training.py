@@ -43,52 +43,30 @@ FRAMES = run_with(
 _MEMORY = of(
     "memory and optimizers",
     [
-        (
-            "layers computed again",
-            two(HOMOGENEOUS, {**TP2, **FULL}, {**TP2, **FULL}),
-            named("layers computed again over another group"),
-        ),
-        (
-            "dropout of layers computed again",
-            layered(two(HETEROGENEOUS, ALONE, {**PP2, **FULL}), hidden_dropout=0.1),
-            f.OTHER_MASKS_AGAIN,
-        ),
+        ("layers computed again", two(HOMOGENEOUS, {**TP2, **FULL}, {**TP2, **FULL}),
+         named("layers computed again over another group")),
+        ("dropout of layers computed again",
+         layered(two(HETEROGENEOUS, ALONE, {**PP2, **FULL}), hidden_dropout=0.1),
+         f.OTHER_MASKS_AGAIN),
         ("attention computed again", two(COLOCATED, DP2, {**CP2, **CORE}), f.OTHER_CONTEXT),
-        (
-            "several instances of shards of states",
-            two(HOMOGENEOUS, INSTANCES, INSTANCES),
-            named("gradients are summed within instances alone"),
-        ),
-        (
-            "layers in full shards (FSDP2)",
-            two(HOMOGENEOUS, SHARDS, SHARDS),
-            named("full shards that are not scaled"),
-        ),
-        (
-            "layers in full shards (FSDP2)",
-            two(COLOCATED, SHARDS, TP2),
-            named("full shards that are not scaled"),
-        ),
-        (
-            "experts with a bias in full shards",
-            layered(partial(experts, HOMOGENEOUS, EXPERTS, EXPERTS), **BIAS),
-            named("full shards that are not scaled"),
-        ),
-        (
-            "reduction during the backward pass",
-            two(HOMOGENEOUS, OVERLAPPED, OVERLAPPED),
-            named("an overlapped reduction is left out"),
-        ),
+        ("several instances of shards of states", two(HOMOGENEOUS, INSTANCES, INSTANCES),
+         named("gradients are summed within instances alone")),
+        ("layers in full shards (FSDP2)", two(HOMOGENEOUS, SHARDS, SHARDS),
+         named("full shards that are not scaled")),
+        ("layers in full shards (FSDP2)", two(COLOCATED, SHARDS, TP2),
+         named("full shards that are not scaled")),
+        ("experts with a bias in full shards",
+         layered(partial(experts, HOMOGENEOUS, EXPERTS, EXPERTS), **BIAS),
+         named("full shards that are not scaled")),
+        ("reduction during the backward pass", two(HOMOGENEOUS, OVERLAPPED, OVERLAPPED),
+         named("an overlapped reduction is left out")),
     ],
-)
+)  # fmt: skip
 _UPDATES = of(
     "memory and optimizers",
     [
-        (
-            "shards of optimizer states (ZeRO-1)",
-            two(HOMOGENEOUS, STATES, STATES),
-            named("shards of weights are not gathered"),
-        ),
+        ("shards of optimizer states (ZeRO-1)", two(HOMOGENEOUS, STATES, STATES),
+         named("shards of weights are not gathered")),
         (
             "rates of each module",
             layered(
@@ -101,28 +79,19 @@ _UPDATES = of(
         ("AdamW", two(HOMOGENEOUS, DP2, DP2), f.NEVER_UPDATED),
     ],
     shows="weights",
-)
+)  # fmt: skip
 _NORMS = of(
     "memory and optimizers",
     [
-        (
-            "shards of optimizer states (ZeRO-1)",
-            two(COLOCATED, STATES, TP2),
-            f.NORM_OF_WHOLE_BUFFERS,
-        ),
-        (
-            "clipping by the norm of all modules",
-            two(HOMOGENEOUS, TP2, TP2),
-            named("a norm that counts shards on the first rank alone"),
-        ),
-        (
-            "clipping by the norm of all modules",
-            two(COLOCATED, DP2, CP2),
-            named("a norm that counts each context"),
-        ),
+        ("shards of optimizer states (ZeRO-1)", two(COLOCATED, STATES, TP2),
+         f.NORM_OF_WHOLE_BUFFERS),
+        ("clipping by the norm of all modules", two(HOMOGENEOUS, TP2, TP2),
+         named("a norm that counts shards on the first rank alone")),
+        ("clipping by the norm of all modules", two(COLOCATED, DP2, CP2),
+         named("a norm that counts each context")),
     ],
     least=1e-4,
-)
+)  # fmt: skip
 _PRECISIONS = of(
     "precision",
     [
@@ -171,21 +140,13 @@ _DATA = of(
             ),
             f.SAMPLES_OF_THE_RANK,
         ),
-        (
-            "dropout of samples in a row",
-            layered(in_rows(two(COLOCATED, DP2, CP2)), hidden_dropout=0.1),
-            f.ROWS_AS_ONE_SAMPLE,
-        ),
-        (
-            "dropout of sequences in parts",
-            layered(two(COLOCATED, DP2, CP2), attention_dropout=0.2, num_query_groups=2),
-            f.FIRST_POSITIONS_DROPPED,
-        ),
-        (
-            "dropout of balanced frames",
-            layered(FRAMES, "qwen", hidden_dropout=0.1),
-            f.IMAGES_OF_THE_RANK,
-        ),
+        ("dropout of samples in a row",
+         layered(in_rows(two(COLOCATED, DP2, CP2)), hidden_dropout=0.1), f.ROWS_AS_ONE_SAMPLE),
+        ("dropout of sequences in parts",
+         layered(two(COLOCATED, DP2, CP2), attention_dropout=0.2, num_query_groups=2),
+         f.FIRST_POSITIONS_DROPPED),
+        ("dropout of balanced frames", layered(FRAMES, "qwen", hidden_dropout=0.1),
+         f.IMAGES_OF_THE_RANK),
         (
             "a forward step of one's own",
             run_with(
@@ -195,7 +156,7 @@ _DATA = of(
             named("a bridge averages gradients"),
         ),
     ],
-)
+)  # fmt: skip
 _STRATEGIES = (
     replace(claim, steps=4)
     for claim in of(

@@ -101,29 +101,21 @@ def test_one_config_is_not_loaded_from_a_sweep(tmp_path: Path) -> None:
 @rows(
     "sweep, expected",
     ({f"{LANGUAGE}.tensor_parallel": [1, 2]}, ["grid-tp1", "grid-tp2"]),
-    (
-        {f"{LANGUAGE}.tensor_parallel": [1], f"{IMAGES}.tensor_parallel": [2]},
-        ["grid-language_module_tp1-images_tp2"],
-    ),
+    ({f"{LANGUAGE}.tensor_parallel": [1], f"{IMAGES}.tensor_parallel": [2]},
+     ["grid-language_module_tp1-images_tp2"]),
     ({LANGUAGE: [{"tensor_parallel": 2, "data_parallel": 4}]}, ["grid-language_module_tp2_dp4"]),
-    (
-        {"runtime.learning_rate": [1e-3, 1e-5]},
-        ["grid-learning_rate_0.001", "grid-learning_rate_1e-05"],
-    ),
-    (
-        {"data.persistent_workers": [True, False]},
-        ["grid-persistent_workers_true", "grid-persistent_workers_false"],
-    ),
+    ({"runtime.learning_rate": [1e-3, 1e-5]},
+     ["grid-learning_rate_0.001", "grid-learning_rate_1e-05"]),
+    ({"data.persistent_workers": [True, False]},
+     ["grid-persistent_workers_true", "grid-persistent_workers_false"]),
     ({"runtime.precision": [None, "fp32"]}, ["grid-precision_none", "grid-precision_fp32"]),
-    (
-        {"runtime.metrics_output_dir": ["../../etc", "a b"]},
-        ["grid-metrics_output_dir_.._.._etc", "grid-metrics_output_dir_a_b"],
-    ),
+    ({"runtime.metrics_output_dir": ["../../etc", "a b"]},
+     ["grid-metrics_output_dir_.._.._etc", "grid-metrics_output_dir_a_b"]),
     ({"runtime.metrics_output_dir": ["a/b", "a:b"]}, ["grid-0001", "grid-0002"]),
     ({"runtime.metrics_output_dir": ["A", "a"]}, ["grid-0001", "grid-0002"]),
     ({"runtime.metrics_output_dir": ["x" * 300, "y"]}, ["grid-0001", "grid-0002"]),
     ({"layout": {"a": {"runtime.seed": 1}, "b": {"runtime.seed": 2}}}, ["grid-a", "grid-b"]),
-)
+)  # fmt: skip
 def test_names(sweep: dict[str, Any], expected: list[str]) -> None:
     assert names(sweep) == expected
 
@@ -154,21 +146,15 @@ def test_names_are_safe_as_folders(stem: str, tmp_path: Path) -> None:
     ({"layout": {"a b": {"runtime.seed": 1}}}, "layout.a b names an experiment; name it with"),
     ({"layout": {"../a": {"runtime.seed": 1}}}, "layout.../a names an experiment"),
     ({"layout": {"a": {"seed": 1}}}, "seed of layout.a is not a path into a config"),
-    (
-        {"runtime.seed": [1], "layout": {"a": {"runtime.seed": 2}}},
-        "runtime.seed is set by runtime.seed and by layout; set it in one of them",
-    ),
-    (
-        {f"{LANGUAGE}.tensor_parallel": [1], LANGUAGE: [{"tensor_parallel": 2}]},
-        f"{LANGUAGE}.tensor_parallel is set by",
-    ),
+    ({"runtime.seed": [1], "layout": {"a": {"runtime.seed": 2}}},
+     "runtime.seed is set by runtime.seed and by layout; set it in one of them"),
+    ({f"{LANGUAGE}.tensor_parallel": [1], LANGUAGE: [{"tensor_parallel": 2}]},
+     f"{LANGUAGE}.tensor_parallel is set by"),
     ({"runtime": [1]}, "runtime is not a path"),
     ({"runtime.seed": list(range(5000))}, "runtime.seed has 5,000 values; give at most 1,000"),
-    (
-        {f"runtime.k{number}": [1, 2] for number in range(100)},
-        "its 100 entries make more than the 1,000 experiments that one file may have",
-    ),
-)
+    ({f"runtime.k{number}": [1, 2] for number in range(100)},
+     "its 100 entries make more than the 1,000 experiments that one file may have"),
+)  # fmt: skip
 def test_what_is_no_sweep(sweep: object, expected: str, tmp_path: Path) -> None:
     (one,) = loaded(tmp_path, sweep).values()
     assert (one.name, one.config) == ("grid", None)

@@ -100,31 +100,19 @@ def test_why_not_the_best_itself(result: SearchResult) -> None:
 
 @rows(
     "asked, sentence",
-    (
-        layout("colocated", ParallelSizes(data=8), ParallelSizes(4, data=2, micro_batch=4)),
-        "Module 'language': num_attention_heads is 6, which tensor_parallel 4 does not divide",
-    ),
-    (
-        layout("colocated", ParallelSizes(data=4), ParallelSizes(data=8)),
-        "Module 'images': data_parallel is 4, which makes 4 ranks",
-    ),
-    (
-        layout("heterogeneous", ParallelSizes(data=3), ParallelSizes(data=2)),
-        "data_parallel is 3, and that of 'language' is 2; one must divide the other",
-    ),
-    (
-        layout("heterogeneous", ParallelSizes(data=4), ParallelSizes(pipeline=5, micro_batch=4)),
-        "num_layers is 4, and pipeline_parallel 5; the layers cannot be dealt to 5 stages",
-    ),
-    (
-        layout("heterogeneous", ParallelSizes(data=4), ParallelSizes(data=8)),
-        "it takes 12 GPUs and there are 8",
-    ),
-    (
-        layout("homogeneous", ParallelSizes(data=4), ParallelSizes(data=8)),
-        "homogeneous mode gives all modules the same sizes and 'language' has 8",
-    ),
-)
+    (layout("colocated", ParallelSizes(data=8), ParallelSizes(4, data=2, micro_batch=4)),
+     "Module 'language': num_attention_heads is 6, which tensor_parallel 4 does not divide"),
+    (layout("colocated", ParallelSizes(data=4), ParallelSizes(data=8)),
+     "Module 'images': data_parallel is 4, which makes 4 ranks"),
+    (layout("heterogeneous", ParallelSizes(data=3), ParallelSizes(data=2)),
+     "data_parallel is 3, and that of 'language' is 2; one must divide the other"),
+    (layout("heterogeneous", ParallelSizes(data=4), ParallelSizes(pipeline=5, micro_batch=4)),
+     "num_layers is 4, and pipeline_parallel 5; the layers cannot be dealt to 5 stages"),
+    (layout("heterogeneous", ParallelSizes(data=4), ParallelSizes(data=8)),
+     "it takes 12 GPUs and there are 8"),
+    (layout("homogeneous", ParallelSizes(data=4), ParallelSizes(data=8)),
+     "homogeneous mode gives all modules the same sizes and 'language' has 8"),
+)  # fmt: skip
 def test_why_not_names_the_rule(result: SearchResult, asked: Layout, sentence: str) -> None:
     answer = result.why_not(asked)
     assert sentence in str(answer)
