@@ -15,6 +15,8 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from tests.commands import run_to_end
+
 ROOT = Path(__file__).parents[1]
 MAINS = ("origin/main", "main")
 NOTHING_LEFT = 5
@@ -49,7 +51,7 @@ def changed_files(root: Path = ROOT) -> list[str]:
 
 def _git(root: Path, *arguments: str) -> str:
     command = ["git", "-c", "core.quotePath=false", *arguments]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    done = run_to_end(command, cwd=root)
     return done.stdout.strip() if done.returncode == 0 else ""
 
 

@@ -24,6 +24,7 @@ from mimokit.cluster import EngineCluster, RankDied
 from mimokit.config import ExperimentConfig
 from mimokit.experiment import sweep, train
 from mimokit.planning.checkpoints import PARTIAL
+from tests.commands import run_to_end
 from tests.disks import fill, small_disk
 from tests.evaluations import QUICK
 from tests.layouts import digits_config
@@ -178,7 +179,7 @@ def _lose_packets(chaos: Chaos, fault: Fault) -> Callable[[], None]:
     inside = ["nsenter", "-t", str(chaos.pid(fault.rank)), "-n"]
     for command in (["ip", "link", "set", "lo", "mtu", "1500"],
                     ["tc", "qdisc", "add", "dev", "lo", "root", *NARROW]):  # fmt: skip
-        done = subprocess.run([*inside, *command], capture_output=True, text=True, check=False)
+        done = run_to_end([*inside, *command])
         if done.returncode:
             NOT_MEASURED.append(done.stderr.strip())
             return lambda: None

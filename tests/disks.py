@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands import run_to_end
+
 
 @contextlib.contextmanager
 def mounted(place: Path, *command: str) -> Iterator[None]:
     """Mount something, or skip where a test may not."""
     place.mkdir()
-    done = subprocess.run(
-        ["mount", *command, str(place)], capture_output=True, text=True, check=False
-    )
+    done = run_to_end(["mount", *command, str(place)])
     if done.returncode:
         pytest.skip(f"mount {' '.join(command)} is not allowed here: {done.stderr.strip()}")
     try:

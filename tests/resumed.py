@@ -6,11 +6,12 @@ passed is left out for as long as no file has changed.
 
 import json
 import os
-import subprocess
 import tempfile
 from pathlib import Path
 
 import pytest
+
+from tests.commands import run_to_end
 
 ROOT = Path(__file__).parents[1]
 FILE = ROOT / "build" / "passed.json"
@@ -21,10 +22,7 @@ def tree_of(root: Path = ROOT) -> str:
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "GIT_INDEX_FILE": str(Path(folder) / "index")}
         for command in (["read-tree", "HEAD"], ["add", "--all"], ["write-tree"]):
-            done = subprocess.run(
-                ["git", *command], cwd=root, env=environment, capture_output=True, text=True,
-                check=False,
-            )  # fmt: skip
+            done = run_to_end(["git", *command], cwd=root, env=environment)
             if done.returncode:
                 return ""
         return done.stdout.strip()

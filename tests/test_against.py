@@ -13,6 +13,7 @@ from benchmarks.against.history import record, rows
 from benchmarks.against.measuring import CPU, Case, Figures, in_turn, prepare
 from benchmarks.against.ratios import ratio, table
 from benchmarks.against.tags import RefusedTag, check_packages, checked_out
+from tests.commands import run_to_end
 
 PINS = f"constraints/py{sys.version_info.major}{sys.version_info.minor}.txt"
 SLOW = "for number in range(10_000_000):\n    pass\n"
@@ -115,7 +116,7 @@ def test_a_tag_that_needs_other_packages_is_refused(repository: Path) -> None:
 
 def test_nothing_is_measured_of_a_tag_that_is_refused() -> None:
     command = [sys.executable, "-m", "benchmarks.against", "v-no-such"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[1])
+    done = run_to_end(command, cwd=Path(__file__).parents[1])
     assert done.returncode == 1
     assert done.stderr.startswith("Tag 'v-no-such': it does not exist")
     assert done.stderr.count("\n") == 1

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands import run_to_end
+
 ROOT = Path(__file__).parents[1]
 FILES = sorted(
     str(file.relative_to(ROOT).with_suffix("")).replace("/", ".")
@@ -31,4 +33,4 @@ def test_a_missing_name_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def _imported(*names: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", IMPORT, *names]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return run_to_end(command, cwd=ROOT)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.changed import OTHERS, changed_files, selected_by
+from tests.commands import run_to_end
 
 ROOT = Path(__file__).parents[1]
 TREE = {
@@ -111,13 +112,6 @@ def test_without(): subprocess.run([sys.executable, "--version"], check=True)
 def test_no_engines_are_started(tmp_path: Path) -> None:
     tmp_path.joinpath("test_planted.py").write_text(PLANTED)
     command = [sys.executable, "-m", "pytest", "-p", "tests.engines_off", "-rs", "."]
-    done = subprocess.run(
-        command,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_to_end(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert "1 passed, 1 skipped, 1 deselected" in done.stdout, done.stdout + done.stderr
     assert "starts mimokit.cluster.local.server" in done.stdout

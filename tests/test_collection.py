@@ -1,9 +1,10 @@
 """Collecting the tests of a room that plans and predicts imports nothing heavy."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
+
+from tests.commands import run_to_end
 
 ROOT = Path(__file__).parents[1]
 PURE = (
@@ -49,13 +50,10 @@ sys.exit(status)
 
 def heavy_in(folder: Path, *places: str) -> list[str]:
     """Collect tests in a fresh process; return which files import something heavy first."""
-    done = subprocess.run(
+    done = run_to_end(
         [sys.executable, "-c", COLLECT, *places],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "widgets")])},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return [line for line in done.stdout.splitlines() if line.startswith("HEAVY: ")]

@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from mimokit.engine.megatron.versions import NEWEST, OLDEST
+from tests.commands import run_to_end
 from tests.rows import rows
 from tests.test_rooms import pins_of
 
@@ -52,7 +52,7 @@ def asked(tools: Path, *question: str, python: str = "") -> str:
     home = tools.parent
     environment = {"PATH": f"{tools}:{home / 'bin'}", "PYTHON": python, "HOME": str(home)}
     command = [str(tools / "sh"), str(ROOT / "make" / "pythons.sh"), *question]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    done = run_to_end(command, env=environment)
     assert not done.stderr
     return done.stdout.strip()
 
@@ -125,10 +125,7 @@ def test_an_unsupported_python_is_refused_by_make(
     assert asked(tools, "choose", python=f"python{version}") == f"error: {told}"
     environment = {**os.environ, "PYTHON": f"python{version}"}
     environment.pop("MAKEFLAGS", None)  # `make test PYTHON=…` hands its Python down in it
-    done = subprocess.run(
-        ["make", "--dry-run", "demo"],
-        cwd=ROOT, env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = run_to_end(["make", "--dry-run", "demo"], cwd=ROOT, env=environment)
     assert done.returncode == 2
     assert done.stderr.strip().endswith(f"*** {told}.  Stop.")
 
@@ -146,9 +143,7 @@ def test_a_machine_without_a_python_is_told_what_is_missing(tools: Path, tmp_pat
 @rows("version", (3, 10, 13), (3, 14, 0))
 def test_an_unsupported_python_is_refused_by_import(version: tuple[int, int, int]) -> None:
     code = f"import sys; sys.version_info = {version}; import mimokit"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = run_to_end([sys.executable, "-c", code], cwd=ROOT)
     named = ".".join(map(str, version))
     assert done.stderr.splitlines()[-1] == (
         f"ImportError: mimokit needs Python 3.11 to 3.13, but this is Python {named}."
@@ -168,9 +163,7 @@ def test_other_pythons_are_tested_or_named_as_absent(tmp_path: Path, tools: Path
     pytest_stub.write_text(f'#!/bin/sh\necho "$*"\necho "{last}"\nexit 1')
     environment = {"PATH": f"{tools}:{tmp_path / 'bin'}", "HOME": str(tmp_path)}
     command = [str(tools / "sh"), "make/test_versions.sh", "3.11"]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
+    done = run_to_end(command, cwd=tmp_path, env=environment)
     assert done.returncode == 1
     named = re.findall(r"tests/[\w/.]+", done.stdout)
     assert {"tests/test_claims.py", "tests/cluster/test_running.py"} < set(named)

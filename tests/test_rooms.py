@@ -16,6 +16,7 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from mimokit.extra_rooms import FOLDER, ROOMS, room_of
+from tests.commands import run_to_end
 from tests.rows import rows
 
 ROOT = Path(__file__).parents[1]
@@ -88,7 +89,7 @@ def test_every_contract_has_a_fault() -> None:
 def imports_checked(folder: Path) -> tuple[int, str]:
     """Check the imports of the packages in a folder; return the status and what is said."""
     command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    done = run_to_end(command, cwd=folder)
     return done.returncode, done.stdout + done.stderr
 
 

@@ -1,12 +1,12 @@
 """Tests that share something dear run in one worker; every other file is free."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.commands import run_to_end
 from tests.scheduling import LONGEST_FIRST, ROOT, group_of, order
 
 
@@ -57,9 +57,6 @@ def test_a_killed_worker_costs_the_test_that_it_ran(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-n2", "-q", "-p", "no:cacheprovider", "."]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     environment.pop("PYTEST_XDIST_WORKER", None)
-    done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120,
-        check=False,
-    )  # fmt: skip
+    done = run_to_end(command, cwd=tmp_path, env=environment, timeout=120)
     assert "crashed while running 'test_2.py::test_killed'" in done.stdout
     assert "1 failed, 4 passed" in done.stdout

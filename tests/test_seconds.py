@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.budget import SHARES, excesses
+from tests.commands import run_to_end
 from tests.rows import rows
 from tests.seconds import main, room_of
 
@@ -62,9 +62,7 @@ def run(folder: Path, shares: dict[str, float], *options: str) -> tuple[int, str
     command = [sys.executable, "-m", "pytest", "--suite", "-q", "-p", "no:cacheprovider", *options]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     environment.pop("PYTEST_XDIST_WORKER", None)
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
+    done = run_to_end(command, cwd=folder, env=environment)
     kept = json.loads(folder.joinpath("seconds.json").read_text())
     return done.returncode, done.stdout + done.stderr, kept
 

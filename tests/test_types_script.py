@@ -1,8 +1,8 @@
 """`make/types.sh`: checks types again only where the workers of mypy did not start."""
 
-import subprocess
 from pathlib import Path
 
+from tests.commands import run_to_end
 from tests.rows import rows
 
 SCRIPT = Path(__file__).parents[1] / "make" / "types.sh"
@@ -27,7 +27,7 @@ def test_types_are_checked_again_only_without_workers(
         f'echo "{alone[0]}"\nexit {alone[1]}\n'
     )
     mypy.chmod(0o755)
-    ended = subprocess.run(["sh", SCRIPT, mypy], capture_output=True, text=True, check=False)
+    ended = run_to_end(["sh", SCRIPT, mypy])
     assert ended.returncode == status
     assert len(log.read_text().splitlines()) == calls
     said = with_workers[0] if calls == 1 else alone[0]

@@ -14,6 +14,7 @@ from packaging.requirements import Requirement
 from setuptools import find_packages
 
 from mimokit.pip_extras import IMPORTED, NotInstalledError, asked_for
+from tests.commands import run_to_end
 from tests.rows import rows
 
 ROOT = Path(__file__).parents[1]
@@ -54,20 +55,13 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _pip(command: str, *arguments: str) -> None:
     options = ["--no-deps", "--no-index", "--quiet", "--disable-pip-version-check"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pip", command, *options, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_to_end([sys.executable, "-m", "pip", command, *options, *arguments])
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def _run(installed: Path, *command: str) -> str:
     environment = {**os.environ, "PYTHONPATH": str(installed)}
-    done = subprocess.run(
-        command, cwd=installed.parent, env=environment, capture_output=True, text=True, check=False
-    )
+    done = run_to_end(command, cwd=installed.parent, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -163,9 +157,7 @@ def python(core: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run a Python that sees the core alone: `-S` leaves out the site-packages of the tests."""
     environment = {**os.environ, "PYTHONPATH": str(core)}
     command = [sys.executable, "-S", "-P", *words]
-    return subprocess.run(
-        command, cwd=core, env=environment, capture_output=True, text=True, check=False
-    )
+    return run_to_end(command, cwd=core, env=environment)
 
 
 def test_the_core_plans_predicts_searches_draws_and_shows(core: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from mimokit.cli.main import app
 from mimokit.tables import Report, Section
 from tests import seams
 from tests.analysis.planted_runs import Planted, write_run
+from tests.commands import run_to_end
 from tests.rows import rows
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def test_what_a_run_says_is_never_markup() -> None:
 def test_a_name_that_is_no_text_is_shown_escaped(tmp_path: Path) -> None:
     write_run(tmp_path / "plain", EVEN).rename(tmp_path / "half\udcff")
     command = [sys.executable, "-m", "mimokit.cli.main", "analyze", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = run_to_end(command)
     assert (done.returncode, done.stderr) == (0, "")
     assert "half\\udcff" in done.stdout
 

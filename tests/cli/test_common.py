@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mimokit.cli.main import app
+from tests.commands import run_to_end
 
 
 def test_the_versions_that_a_report_of_a_defect_needs() -> None:
@@ -34,7 +35,7 @@ def test_python_runs_the_package() -> None:
     command = [sys.executable, "-m", "mimokit"]
     version = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
     assert version.stdout == CliRunner().invoke(app, ["--version"]).output
-    wrong = subprocess.run([*command, "no-such-command"], capture_output=True, text=True)
+    wrong = run_to_end([*command, "no-such-command"])
     assert wrong.returncode == 2
     assert "no-such-command" in wrong.stderr
     assert "Traceback" not in wrong.stderr

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.commands import run_to_end
 from tests.rows import rows
 
 ROOT = Path(__file__).parents[2]
@@ -45,7 +46,7 @@ def imported_by(command: str, planted: str = "") -> set[str]:
         planted: a module that is imported after it.
     """
     started = [sys.executable, "-c", SCRIPT, planted, *command.split()]
-    done = subprocess.run(started, capture_output=True, text=True, check=False, cwd=ROOT)
+    done = run_to_end(started, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     return set(json.loads(done.stdout))
 

@@ -1,5 +1,4 @@
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -9,6 +8,7 @@ from mimokit.cli.main import app
 from mimokit.config_files import load_preset
 from mimokit.prediction import predict
 from mimokit.prediction.verdict import verdict_sentence
+from tests.commands import run_to_end
 from tests.rows import rows
 
 PRESET = "preset:llava_7b_colocated"
@@ -116,7 +116,7 @@ def test_the_real_command(tmp_path: Path) -> None:
     path = tmp_path / "bad.yaml"
     path.write_text('model: {llm_module_name: language}\ndata: {base_batch_size: "4"}\n')
     command = [str(Path(sys.executable).with_name("mimokit")), "plan", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run_to_end(command)
     assert (done.returncode, done.stdout) == (2, "")
     assert "Traceback" not in done.stderr
     assert "Section 'data': base_batch_size is the text '4'" in done.stderr

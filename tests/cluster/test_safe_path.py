@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from mimokit.import_path import handed_on, module_command
+from tests.commands import run_to_end
 from tests.rows import rows
 
 ROOT = Path(__file__).parents[2]
@@ -64,14 +65,7 @@ def executed_in(folder: Path) -> list[str]:
 def _called(folder: Path, *arguments: str) -> str:
     """Call a Python of the user's in a folder, which is searched for nothing."""
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'widgets'}"}
-    ended = subprocess.run(
-        [sys.executable, "-P", *arguments],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    ended = run_to_end([sys.executable, "-P", *arguments], cwd=folder, env=environment, timeout=600)
     assert executed_in(folder) == []
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout

@@ -13,6 +13,7 @@ import pytest
 
 from mimokit.analysis import read_run
 from mimokit.experiment import sweep
+from tests.commands import run_to_end
 from tests.evaluations import QUICK
 from tests.experiment.job_faults import KILLED, RAISES, STAYS
 from tests.layouts import digits_config
@@ -118,9 +119,7 @@ def _run(*command: str) -> subprocess.CompletedProcess[str]:
     given = {
         name: text for name, text in ENVIRONMENT.items() if name not in ("RANK", "SLURM_PROCID")
     }
-    return subprocess.run(
-        command, cwd=ROOT, env=given, capture_output=True, text=True, timeout=600, check=False
-    )
+    return run_to_end(command, cwd=ROOT, env=given, timeout=600)
 
 
 def _rows(folder: Path) -> int:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from mimokit.planning.digests import sealed
 from mimokit.prediction.hardware import load_hardware
 from mimokit.prediction.own_runs.table import read_runs
 from mimokit.prediction.step_time.software import load_software, save_software
+from tests.commands import run_to_end
 from tests.rows import rows
 
 DEEP = "[" * 200_000
@@ -119,9 +119,7 @@ def test_a_small_file_takes_little_memory_to_read(tmp_path: Path) -> None:
         "try:\n    read_trace(sys.argv[1])\n"
         "except TraceFileError as error:\n    print(type(error).__name__)\n"
     )
-    ran = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False
-    )
+    ran = run_to_end([sys.executable, "-c", code, str(tmp_path)])
     assert ran.stdout == "TraceFileError\n", ran.stderr
 
 

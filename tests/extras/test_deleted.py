@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 
 from mimokit.config import StrategyConfig
 from mimokit.extra_rooms import ROOMS
+from tests.commands import run_to_end
 from tests.layouts import digits_config
 from tests.rows import rows
 
@@ -97,9 +97,7 @@ def without(rooms: list[str], folder: Path) -> Path:
 def run(folder: Path, *words: str) -> str:
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     command = [sys.executable, *words]
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
+    done = run_to_end(command, cwd=folder, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -157,8 +155,6 @@ def test_what_needs_a_room_says_so(
     config.save(tmp_path / "replicas.yaml")
     command = [sys.executable, "-m", "mimokit", *words]
     environment = {**os.environ, "PYTHONPATH": str(folder), "COLUMNS": "200"}
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
+    done = run_to_end(command, cwd=folder, env=environment)
     assert done.returncode == 2
     assert f"{sentence} {ROOMS[room][0]}" in done.stderr

@@ -1,7 +1,6 @@
 """torchrun commands and Slurm scripts."""
 
 import shlex
-import subprocess
 
 import pytest
 
@@ -9,13 +8,14 @@ from mimokit.config import ConfigError
 from mimokit.config.sizes import ParallelSizes
 from mimokit.interop import from_megatron_arguments, to_slurm, to_torchrun
 from mimokit.prediction import Layout
+from tests.commands import run_to_end
 from tests.rows import rows
 
 SIXTEEN = Layout("homogeneous", {"language": ParallelSizes(4, 2, data=2)})
 
 
 def bash_reads(script: str) -> bool:
-    done = subprocess.run(["bash", "-n"], input=script, text=True, capture_output=True, check=False)
+    done = run_to_end(["bash", "-n"], input=script)
     assert done.stderr == "" or done.returncode
     return done.returncode == 0
 
@@ -51,11 +51,10 @@ def test_slurm_scripts_are_bash_and_quote_what_they_pass(word: str) -> None:
         "torchrun() { printf '%s\\n' \"$@\"; }",
         "export -f torchrun",
     ]
-    run = subprocess.run(
+    run = run_to_end(
         ["bash", "-c", "\n".join([*pretend, script])],
         env={"SLURM_JOB_NODELIST": "x", "SLURM_NODEID": "0", "PATH": "/usr/bin:/bin"},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    )
     assert run.stdout.splitlines()[-1:] == [word], run.stderr
 
 

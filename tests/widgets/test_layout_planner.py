@@ -1,7 +1,6 @@
 """The planner's traits: what code in other cells sees, and what the browser is sent."""
 
 import os
-import subprocess
 import sys
 import threading
 import tracemalloc
@@ -19,6 +18,7 @@ from mimokit_widgets import LayoutPlanner
 from mimokit_widgets._widget import Answers
 from mimokit_widgets.planner.session import Session
 from tests import seams
+from tests.commands import run_to_end
 from tests.widgets.planner_sessions import LANGUAGE
 
 HETEROGENEOUS = "preset:llava_7b_heterogeneous"
@@ -224,9 +224,7 @@ def test_importing_the_widgets_needs_no_torch_and_no_altair() -> None:
         "heavy = ['torch', 'altair', 'ipyparallel', 'matplotlib', 'scipy'];"
         "print([n for n in heavy if n in sys.modules])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, env=os.environ
-    )
+    done = run_to_end([sys.executable, "-c", script], env=os.environ)
     assert done.stdout.split() == ["[]", "[]"], done.stderr
 
 
