@@ -51,42 +51,26 @@ def _slice_of_next_rank(original: Any) -> Any:
 
 
 FAULTS = (
-    Fault(
-        "attention of a wrong scale", parts, seams.MEGATRON_ATTENTION, partial(scaled, 0.5),
-        IMAGES, "core_attention", FORWARD, "1 / tensor_parallel",
-    ),
-    Fault(
-        "attention of a wrong scale on one rank", parts, seams.MEGATRON_ATTENTION,
-        partial(on_rank, 1, partial(scaled, 0.5)),
-        IMAGES, "core_attention", FORWARD, ranks=(1,), code=r"transformer/attention\.py:\d+$",
-    ),
-    Fault(
-        "heads in reverse order", parts, seams.MEGATRON_ATTENTION, _transposed_heads,
-        IMAGES, "core_attention", FORWARD,
-    ),
-    Fault(
-        "attention over contexts of a wrong scale", learned_positions_on_contexts,
-        seams.ATTENTION, partial(scaled, 0.5),
-        IMAGES, "core_attention", FORWARD, "0.5 times",
-    ),
-    Fault(
-        "gradients of the queries of latent attention on one rank", latent_config,
-        seams.ATTENTION, partial(on_rank, 1, _gradients_of_queries_halved),
-        LANGUAGE, "core_attention", BACKWARD, ranks=(1,),
-    ),
-    Fault(
-        "positions shared in the order of another group", learned_positions_in_slices,
-        seams.SLICE_OF_RANK, _slice_of_next_rank,
-        IMAGES, "layers.0.input", FORWARD, "holds the part of",
-    ),
-    Fault(
-        "rows that all contexts compute alike counted by each", learned_positions_on_contexts,
-        seams.ALIKE_ON_CONTEXTS, lambda original: lambda rows, group: rows,
-        IMAGES, "projector.linear_fc2", BACKWARD, "context_parallel",
-    ),
-    Fault(
-        "an encoder learns from the tokens of one context", learned_positions_on_contexts,
-        seams.FOR_ALL_RANKS, lambda original: lambda rows, group: rows,
-        IMAGES, "rows", BACKWARD,
-    ),
+    Fault("attention of a wrong scale", parts, seams.MEGATRON_ATTENTION, partial(scaled, 0.5),
+          IMAGES, "core_attention", FORWARD, "1 / tensor_parallel"),
+    Fault("attention of a wrong scale on one rank", parts, seams.MEGATRON_ATTENTION,
+          partial(on_rank, 1, partial(scaled, 0.5)),
+          IMAGES, "core_attention", FORWARD, ranks=(1,), code=r"transformer/attention\.py:\d+$"),
+    Fault("heads in reverse order", parts, seams.MEGATRON_ATTENTION, _transposed_heads,
+          IMAGES, "core_attention", FORWARD),
+    Fault("attention over contexts of a wrong scale", learned_positions_on_contexts,
+          seams.ATTENTION, partial(scaled, 0.5),
+          IMAGES, "core_attention", FORWARD, "0.5 times"),
+    Fault("gradients of the queries of latent attention on one rank", latent_config,
+          seams.ATTENTION, partial(on_rank, 1, _gradients_of_queries_halved),
+          LANGUAGE, "core_attention", BACKWARD, ranks=(1,)),
+    Fault("positions shared in the order of another group", learned_positions_in_slices,
+          seams.SLICE_OF_RANK, _slice_of_next_rank,
+          IMAGES, "layers.0.input", FORWARD, "holds the part of"),
+    Fault("rows that all contexts compute alike counted by each", learned_positions_on_contexts,
+          seams.ALIKE_ON_CONTEXTS, lambda original: lambda rows, group: rows,
+          IMAGES, "projector.linear_fc2", BACKWARD, "context_parallel"),
+    Fault("an encoder learns from the tokens of one context", learned_positions_on_contexts,
+          seams.FOR_ALL_RANKS, lambda original: lambda rows, group: rows,
+          IMAGES, "rows", BACKWARD),
 )  # fmt: skip

@@ -85,41 +85,23 @@ def _in_another_order(original: Any) -> Any:
 
 
 FAULTS = (
-    Fault(
-        "inner layers in another order", inner_layers_on_stages,
-        seams.LAYER, _in_another_order,
-        LANGUAGE, "decoder.layers.0", FORWARD,
-    ),
-    Fault(
-        "rows of other replicas are 0", fan_out, seams.GATHER_ROWS, _zero_padded,
-        IMAGES, "bridge", BACKWARD, "not added up",
-    ),
-    Fault(
-        "a bridge averages gradients", fan_in, seams.ROWS_KEPT, _halves_of_gradients,
-        IMAGES, "bridge", BACKWARD, "0.5 times",
-    ),
-    Fault(
-        "pieces gathered in reverse order", fan_in, seams.GATHER_ROWS, _gathered_backwards,
-        IMAGES, "bridge", FORWARD,
-    ),
-    Fault(
-        "rows kept one too far", fan_out, seams.SEND_ROWS, _one_further,
-        IMAGES, "bridge", FORWARD, "shifted by -1",
-    ),
-    Fault(
-        "rows sent in reverse order", apart, seams.SEND, partial(_rows_flipped, False),
-        IMAGES, "bridge", FORWARD, "reverse order",
-    ),
-    Fault(
-        "gradients sent in reverse order", apart, seams.SEND, partial(_rows_flipped, True),
-        IMAGES, "bridge", BACKWARD, "reverse order",
-    ),
-    Fault(
-        "hidden states doubled between stages", stages, seams.SEND, partial(_sent_twice, False),
-        LANGUAGE, "decoder.layers.2.input", FORWARD, "2 times",
-    ),
-    Fault(
-        "gradients doubled between stages", stages, seams.SEND, partial(_sent_twice, True),
-        LANGUAGE, f"{LAST}.output", BACKWARD, "2 times",
-    ),
+    Fault("inner layers in another order", inner_layers_on_stages,
+          seams.LAYER, _in_another_order,
+          LANGUAGE, "decoder.layers.0", FORWARD),
+    Fault("rows of other replicas are 0", fan_out, seams.GATHER_ROWS, _zero_padded,
+          IMAGES, "bridge", BACKWARD, "not added up"),
+    Fault("a bridge averages gradients", fan_in, seams.ROWS_KEPT, _halves_of_gradients,
+          IMAGES, "bridge", BACKWARD, "0.5 times"),
+    Fault("pieces gathered in reverse order", fan_in, seams.GATHER_ROWS, _gathered_backwards,
+          IMAGES, "bridge", FORWARD),
+    Fault("rows kept one too far", fan_out, seams.SEND_ROWS, _one_further,
+          IMAGES, "bridge", FORWARD, "shifted by -1"),
+    Fault("rows sent in reverse order", apart, seams.SEND, partial(_rows_flipped, False),
+          IMAGES, "bridge", FORWARD, "reverse order"),
+    Fault("gradients sent in reverse order", apart, seams.SEND, partial(_rows_flipped, True),
+          IMAGES, "bridge", BACKWARD, "reverse order"),
+    Fault("hidden states doubled between stages", stages, seams.SEND, partial(_sent_twice, False),
+          LANGUAGE, "decoder.layers.2.input", FORWARD, "2 times"),
+    Fault("gradients doubled between stages", stages, seams.SEND, partial(_sent_twice, True),
+          LANGUAGE, f"{LAST}.output", BACKWARD, "2 times"),
 )  # fmt: skip

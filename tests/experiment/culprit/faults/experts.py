@@ -89,43 +89,29 @@ def _projector_scaled(name: str, original: Any) -> Any:
 
 
 FAULTS = (
-    Fault(
-        "logits of a router are scaled", spread,
-        seams.ROUTER_LOGITS, partial(scaled, 1.5),
-        LANGUAGE, "layers.0.mlp.router.logits", FORWARD, "1.5 times",
-    ),
-    Fault(
-        "shares of experts are scaled", spread,
-        seams.ROUTING, _scaled_routing,
-        LANGUAGE, "layers.0.mlp.router.routing", FORWARD, "1.5 times",
-    ),
+    Fault("logits of a router are scaled", spread,
+          seams.ROUTER_LOGITS, partial(scaled, 1.5),
+          LANGUAGE, "layers.0.mlp.router.logits", FORWARD, "1.5 times"),
+    Fault("shares of experts are scaled", spread,
+          seams.ROUTING, _scaled_routing,
+          LANGUAGE, "layers.0.mlp.router.routing", FORWARD, "1.5 times"),
     Fault(
         "tokens go to the experts of others", spread, seams.DISPATCH_PREPROCESS,
         _to_others, LANGUAGE, "layers.0.mlp.dispatch", FORWARD, "rows are not complete on any rank",
     ),
-    Fault(
-        "tokens arrive one place off", spread, seams.TOKEN_DISPATCH,
-        _rolled_on_the_way, LANGUAGE, "layers.0.mlp.dispatch", FORWARD,
-    ),
-    Fault(
-        "the first matrix of experts is scaled", spread,
-        seams.COLUMN_PARALLEL, partial(_of_experts, 1.5),
-        LANGUAGE, "experts.local_experts.0.linear_fc1", FORWARD, "1.5 times",
-    ),
-    Fault(
-        "tokens take all of an expert", spread, seams.MLP, _without_shares,
-        LANGUAGE, "experts.local_experts.0.activation", FORWARD,
-    ),
-    Fault(
-        "the second matrix of experts is scaled", spread,
-        seams.ROW_PARALLEL, partial(_of_experts, 1.5),
-        LANGUAGE, "experts.local_experts.0.linear_fc2", FORWARD, "1.5 times",
-    ),
-    Fault(
-        "the gradient from the second matrix of experts is doubled", spread,
-        seams.ROW_PARALLEL, _scaled_gradient,
-        LANGUAGE, "linear_fc2", BACKWARD, "2 times",
-    ),
+    Fault("tokens arrive one place off", spread, seams.TOKEN_DISPATCH,
+          _rolled_on_the_way, LANGUAGE, "layers.0.mlp.dispatch", FORWARD),
+    Fault("the first matrix of experts is scaled", spread,
+          seams.COLUMN_PARALLEL, partial(_of_experts, 1.5),
+          LANGUAGE, "experts.local_experts.0.linear_fc1", FORWARD, "1.5 times"),
+    Fault("tokens take all of an expert", spread, seams.MLP, _without_shares,
+          LANGUAGE, "experts.local_experts.0.activation", FORWARD),
+    Fault("the second matrix of experts is scaled", spread,
+          seams.ROW_PARALLEL, partial(_of_experts, 1.5),
+          LANGUAGE, "experts.local_experts.0.linear_fc2", FORWARD, "1.5 times"),
+    Fault("the gradient from the second matrix of experts is doubled", spread,
+          seams.ROW_PARALLEL, _scaled_gradient,
+          LANGUAGE, "linear_fc2", BACKWARD, "2 times"),
     *(
         Fault(
             f"{name} of a projector is scaled", parts,

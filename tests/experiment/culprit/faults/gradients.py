@@ -77,44 +77,26 @@ def _clipped_first(original: Any) -> Any:
 
 
 FAULTS = (
-    Fault(
-        "gradients are not reduced", replicas, seams.FINALIZE_GRADS, _not_reduced,
-        LANGUAGE, "", REDUCED, "not added up", (0, 1), r"parallel/update\.py:\d+$",
-    ),
-    Fault(
-        "all gradients twice as large", replicas, seams.FINALIZE_GRADS, partial(_of_scale, 2.0),
-        LANGUAGE, "", REDUCED, "which is data_parallel",
-    ),
-    Fault(
-        "the gradients of the encoder half as large", replicas, seams.FINALIZE_GRADS,
-        partial(_encoder_of_scale, 0.5), IMAGES, "", REDUCED, "1 / data_parallel",
-    ),
-    Fault(
-        "tied embeddings are not summed", lambda: tied_on_stages(2),
-        seams.SYNC_TIED_EMBEDDINGS, _nothing,
-        LANGUAGE, "embedding.word_embeddings.weight", REDUCED, "not added up",
-    ),
-    Fault(
-        "gradients of slices are not summed", learned_positions_in_slices,
-        seams.SUM_OF_SLICES, _nothing, LANGUAGE, "", REDUCED, "not added up",
-    ),
-    Fault(
-        "experts summed over the ranks of others",
-        lambda: experts_config((1, 1, 2), (2, 1, 1), expert_parallel=1),
-        seams.BUILD_EXPERTS, _unmarked,
-        LANGUAGE, "", REDUCED,
-    ),
-    Fault(
-        "gradients of the norms of heads are not summed", head_norms,
-        seams.SUM_OF_SLICES, _nothing, LANGUAGE, "k_layernorm.weight", REDUCED, "not added up",
-    ),
-    Fault(
-        "clipped before reduction", replicas, seams.FINALIZE_GRADS, _clipped_first,
-        LANGUAGE, "", REDUCED,
-    ),
-    Fault(
-        "divided by micro-batches as well", lambda: digits_config((1, 2), (1, 2), 3),
-        seams.FINALIZE_GRADS, partial(_of_scale, 1 / 3),
-        LANGUAGE, "", REDUCED, "1 / num_microbatches",
-    ),
+    Fault("gradients are not reduced", replicas, seams.FINALIZE_GRADS, _not_reduced,
+          LANGUAGE, "", REDUCED, "not added up", (0, 1), r"parallel/update\.py:\d+$"),
+    Fault("all gradients twice as large", replicas, seams.FINALIZE_GRADS, partial(_of_scale, 2.0),
+          LANGUAGE, "", REDUCED, "which is data_parallel"),
+    Fault("the gradients of the encoder half as large", replicas, seams.FINALIZE_GRADS,
+          partial(_encoder_of_scale, 0.5), IMAGES, "", REDUCED, "1 / data_parallel"),
+    Fault("tied embeddings are not summed", lambda: tied_on_stages(2),
+          seams.SYNC_TIED_EMBEDDINGS, _nothing,
+          LANGUAGE, "embedding.word_embeddings.weight", REDUCED, "not added up"),
+    Fault("gradients of slices are not summed", learned_positions_in_slices,
+          seams.SUM_OF_SLICES, _nothing, LANGUAGE, "", REDUCED, "not added up"),
+    Fault("experts summed over the ranks of others",
+          lambda: experts_config((1, 1, 2), (2, 1, 1), expert_parallel=1),
+          seams.BUILD_EXPERTS, _unmarked,
+          LANGUAGE, "", REDUCED),
+    Fault("gradients of the norms of heads are not summed", head_norms,
+          seams.SUM_OF_SLICES, _nothing, LANGUAGE, "k_layernorm.weight", REDUCED, "not added up"),
+    Fault("clipped before reduction", replicas, seams.FINALIZE_GRADS, _clipped_first,
+          LANGUAGE, "", REDUCED),
+    Fault("divided by micro-batches as well", lambda: digits_config((1, 2), (1, 2), 3),
+          seams.FINALIZE_GRADS, partial(_of_scale, 1 / 3),
+          LANGUAGE, "", REDUCED, "1 / num_microbatches"),
 )  # fmt: skip

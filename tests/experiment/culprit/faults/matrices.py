@@ -53,29 +53,19 @@ def _other_group_when_recomputed(original: Any) -> Any:
 
 
 FAULTS = (
-    Fault(
-        "no sum over tensor-parallel ranks", parts,
-        seams.REDUCE_TENSOR_PARALLEL, _identity,
-        IMAGES, "self_attention.linear_proj", FORWARD, "not added up",
-    ),
-    Fault(
-        "a sum over tensor-parallel ranks done twice", parts,
-        seams.REDUCE_TENSOR_PARALLEL, _twice,
-        IMAGES, "self_attention.linear_proj", FORWARD, "which is tensor_parallel",
-    ),
-    Fault(
-        "no sum of the input's gradient", parts,
-        seams.COLUMN_PARALLEL, _no_input_reduction,
-        LANGUAGE, "output_layer", BACKWARD, "not added up",
-    ),
-    Fault(
-        "the same in feed-forward layers alone", parts,
-        seams.MLP, _no_reduction_of_fc1,
-        LANGUAGE, f"{LAST}.mlp.linear_fc1", BACKWARD, "not added up",
-    ),
-    Fault(
-        "layers computed again over another group", recomputed,
-        seams.REDUCE_TENSOR_PARALLEL, _other_group_when_recomputed,
-        LANGUAGE, f"{LAST}.mlp.linear_fc1", BACKWARD,
-    ),
+    Fault("no sum over tensor-parallel ranks", parts,
+          seams.REDUCE_TENSOR_PARALLEL, _identity,
+          IMAGES, "self_attention.linear_proj", FORWARD, "not added up"),
+    Fault("a sum over tensor-parallel ranks done twice", parts,
+          seams.REDUCE_TENSOR_PARALLEL, _twice,
+          IMAGES, "self_attention.linear_proj", FORWARD, "which is tensor_parallel"),
+    Fault("no sum of the input's gradient", parts,
+          seams.COLUMN_PARALLEL, _no_input_reduction,
+          LANGUAGE, "output_layer", BACKWARD, "not added up"),
+    Fault("the same in feed-forward layers alone", parts,
+          seams.MLP, _no_reduction_of_fc1,
+          LANGUAGE, f"{LAST}.mlp.linear_fc1", BACKWARD, "not added up"),
+    Fault("layers computed again over another group", recomputed,
+          seams.REDUCE_TENSOR_PARALLEL, _other_group_when_recomputed,
+          LANGUAGE, f"{LAST}.mlp.linear_fc1", BACKWARD),
 )  # fmt: skip

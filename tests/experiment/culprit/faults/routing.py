@@ -58,16 +58,10 @@ def other_gradient(factor: float, original: Any) -> Any:
 
 
 FAULTS = (
-    Fault(
-        "tokens prefer an expert", replicas_of_experts, seams.TOP_K, other_choice,
-        LANGUAGE, "layers.0.mlp.router.routing", FORWARD,
-    ),
-    Fault(
-        "experts weigh too much", replicas_of_experts, seams.ROUTING, partial(other_scores, 1.5),
-        LANGUAGE, "layers.0.mlp.router.routing", FORWARD, "1.5 times",
-    ),
-    Fault(
-        "a router learns the opposite", replicas_of_experts, seams.ROUTING,
-        partial(other_gradient, -1.0), LANGUAGE, "mlp.router.routing", BACKWARD,
-    ),
+    Fault("tokens prefer an expert", replicas_of_experts, seams.TOP_K, other_choice,
+          LANGUAGE, "layers.0.mlp.router.routing", FORWARD),
+    Fault("experts weigh too much", replicas_of_experts, seams.ROUTING, partial(other_scores, 1.5),
+          LANGUAGE, "layers.0.mlp.router.routing", FORWARD, "1.5 times"),
+    Fault("a router learns the opposite", replicas_of_experts, seams.ROUTING,
+          partial(other_gradient, -1.0), LANGUAGE, "mlp.router.routing", BACKWARD),
 )  # fmt: skip

@@ -83,34 +83,20 @@ def _without_last_sample(original: Any) -> Any:
 
 
 FAULTS = (
-    Fault(
-        "losses of a wrong scale", parts, seams.CROSS_ENTROPY,
-        partial(scaled, 0.5), LANGUAGE, "loss", BACKWARD, "1 / tensor_parallel",
-    ),
-    Fault(
-        "tokens left out of the loss", parts, seams.SLICE_TEXT, _without_last_tokens,
-        LANGUAGE, "loss", BACKWARD,
-    ),
-    Fault(
-        "labels of the next sample", replicas, seams.SLICE_TEXT, _samples_shifted,
-        LANGUAGE, "loss", BACKWARD,
-    ),
-    Fault(
-        "logits gathered before a loss of shards", parts, seams.CROSS_ENTROPY,
-        _gathered_logits, LANGUAGE, "loss", BACKWARD,
-    ),
-    Fault(
-        "a sample left out", replicas, seams.SLICE_TEXT, _without_last_sample,
-        LANGUAGE, "loss", BACKWARD, "rows differ, of sample",
-    ),
-    Fault(
-        "replicas that drop the same", lambda: dropping(replicas()),
-        seams.DROPOUT_ROWS, _masks_of_first_samples,
-        IMAGES, "pre_mlp_layernorm", FORWARD, "rows differ, of sample",
-    ),
-    Fault(
-        "ranks of a matrix that drop something else", lambda: dropping(parts()),
-        seams.DROPOUT_ROWS, _masks_of_ranks,
-        IMAGES, "pre_mlp_layernorm", FORWARD, "should hold the same",
-    ),
+    Fault("losses of a wrong scale", parts, seams.CROSS_ENTROPY,
+          partial(scaled, 0.5), LANGUAGE, "loss", BACKWARD, "1 / tensor_parallel"),
+    Fault("tokens left out of the loss", parts, seams.SLICE_TEXT, _without_last_tokens,
+          LANGUAGE, "loss", BACKWARD),
+    Fault("labels of the next sample", replicas, seams.SLICE_TEXT, _samples_shifted,
+          LANGUAGE, "loss", BACKWARD),
+    Fault("logits gathered before a loss of shards", parts, seams.CROSS_ENTROPY,
+          _gathered_logits, LANGUAGE, "loss", BACKWARD),
+    Fault("a sample left out", replicas, seams.SLICE_TEXT, _without_last_sample,
+          LANGUAGE, "loss", BACKWARD, "rows differ, of sample"),
+    Fault("replicas that drop the same", lambda: dropping(replicas()),
+          seams.DROPOUT_ROWS, _masks_of_first_samples,
+          IMAGES, "pre_mlp_layernorm", FORWARD, "rows differ, of sample"),
+    Fault("ranks of a matrix that drop something else", lambda: dropping(parts()),
+          seams.DROPOUT_ROWS, _masks_of_ranks,
+          IMAGES, "pre_mlp_layernorm", FORWARD, "should hold the same"),
 )  # fmt: skip

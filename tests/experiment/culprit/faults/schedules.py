@@ -100,41 +100,25 @@ def _one_sample_of_two(original: Any) -> Any:
 
 
 FAULTS = (
-    Fault(
-        "gradients of weights added twice", _weights_later, seams.ADD_WEIGHT_PRODUCT, _twice,
-        LANGUAGE, "weight", SeamPhase.ACCUMULATED, "2 times", (2,), r"gpt_model\.py:\d+$",
-    ),
-    Fault(
-        "gradients of weights left out", _weights_later, seams.ADD_WEIGHT_PRODUCT, _nothing,
-        LANGUAGE, "weight", SeamPhase.ACCUMULATED, "it is 0",
-    ),
-    Fault(
-        "hidden states doubled between chunks", _in_chunks, seams.SEND, _doubled_between_chunks,
-        LANGUAGE, "decoder.layers.2.input", FORWARD, "2 times", (1,),
-    ),
-    Fault(
-        "an overlapped reduction is left out", lambda: with_sizes(replicas(), BOTH, **OVERLAPPED),
-        seams.START_GRAD_SYNC, _not_started, LANGUAGE, "", REDUCED, "not added up", (0, 1),
-    ),
-    Fault(
-        "gradients are summed within instances alone",
+    Fault("gradients of weights added twice", _weights_later, seams.ADD_WEIGHT_PRODUCT, _twice,
+          LANGUAGE, "weight", SeamPhase.ACCUMULATED, "2 times", (2,), r"gpt_model\.py:\d+$"),
+    Fault("gradients of weights left out", _weights_later, seams.ADD_WEIGHT_PRODUCT, _nothing,
+          LANGUAGE, "weight", SeamPhase.ACCUMULATED, "it is 0"),
+    Fault("hidden states doubled between chunks", _in_chunks, seams.SEND, _doubled_between_chunks,
+          LANGUAGE, "decoder.layers.2.input", FORWARD, "2 times", (1,)),
+    Fault("an overlapped reduction is left out", lambda: with_sizes(replicas(), BOTH, **OVERLAPPED),
+          seams.START_GRAD_SYNC, _not_started, LANGUAGE, "", REDUCED, "not added up", (0, 1)),
+    Fault("gradients are summed within instances alone",
         lambda: with_sizes(digits_config((1, 4), (1, 4)), BOTH, **SHARDED_STATES, **TWO_INSTANCES),
         seams.START_GRAD_SYNC, _within_instances,
-        LANGUAGE, "", REDUCED, "not added up", (0, 1, 2, 3),
-    ),
-    Fault(
-        "tokens return from experts one place off",
-        lambda: experts_config((1, 1, 4), (1, 1, 4), dispatcher="alltoall"),
-        seams.TOKEN_COMBINE, _tokens_of_others, LANGUAGE, "mlp.combine", FORWARD,
-    ),
-    Fault(
-        "a sample of a row sees the one before", lambda: in_rows(replicas()),
-        seams.ROW_PARAMS, _one_sample_of_two,
-        LANGUAGE, "layers.0.self_attention.core_attention", FORWARD,
-    ),
-    Fault(
-        "full shards that are not scaled", lambda: with_sizes(replicas(), BOTH, **IN_FULL),
-        seams.SCALE_SHARDS, _nothing,
-        LANGUAGE, "", REDUCED,
-    ),
+        LANGUAGE, "", REDUCED, "not added up", (0, 1, 2, 3)),
+    Fault("tokens return from experts one place off",
+          lambda: experts_config((1, 1, 4), (1, 1, 4), dispatcher="alltoall"),
+          seams.TOKEN_COMBINE, _tokens_of_others, LANGUAGE, "mlp.combine", FORWARD),
+    Fault("a sample of a row sees the one before", lambda: in_rows(replicas()),
+          seams.ROW_PARAMS, _one_sample_of_two,
+          LANGUAGE, "layers.0.self_attention.core_attention", FORWARD),
+    Fault("full shards that are not scaled", lambda: with_sizes(replicas(), BOTH, **IN_FULL),
+          seams.SCALE_SHARDS, _nothing,
+          LANGUAGE, "", REDUCED),
 )  # fmt: skip

@@ -67,35 +67,21 @@ def _shards_counted_once(original: Any) -> Any:
 
 
 FAULTS = (
-    Fault(
-        "no update", replicas, seams.STEP_GROUPS, _no_new_weights,
-        LANGUAGE, "", SeamPhase.WEIGHT, "before the update",
-    ),
-    Fault(
-        "a larger learning rate", replicas, seams.STEP_GROUPS, _larger_steps,
-        LANGUAGE, "", SeamPhase.WEIGHT,
-    ),
-    Fault(
-        "weights of another seed", replicas, seams.MODULE_SEED,
-        _other_start, LANGUAGE, "", SeamPhase.WEIGHT, "should hold the same",
-    ),
-    Fault(
-        "a norm that counts each context", learned_positions_on_contexts,
-        seams.WRITES, _by_replica,
-        "", NORM, SeamPhase.NORM,
-    ),
-    Fault(
-        "a norm of gradients that are not reduced", shared_states,
-        seams.REDUCED_GRADIENT,
-        _whole_buffers, "", NORM, SeamPhase.NORM,
-    ),
-    Fault(
-        "a norm that counts shards on the first rank alone", parts,
-        seams.OWNS, _shards_counted_once,
-        "", NORM, SeamPhase.NORM,
-    ),
-    Fault(
-        "shards of weights are not gathered", shared_states, seams.START_PARAM_SYNC, _left_alone,
-        LANGUAGE, "", SeamPhase.WEIGHT, "should hold the same",
-    ),
+    Fault("no update", replicas, seams.STEP_GROUPS, _no_new_weights,
+          LANGUAGE, "", SeamPhase.WEIGHT, "before the update"),
+    Fault("a larger learning rate", replicas, seams.STEP_GROUPS, _larger_steps,
+          LANGUAGE, "", SeamPhase.WEIGHT),
+    Fault("weights of another seed", replicas, seams.MODULE_SEED,
+          _other_start, LANGUAGE, "", SeamPhase.WEIGHT, "should hold the same"),
+    Fault("a norm that counts each context", learned_positions_on_contexts,
+          seams.WRITES, _by_replica,
+          "", NORM, SeamPhase.NORM),
+    Fault("a norm of gradients that are not reduced", shared_states,
+          seams.REDUCED_GRADIENT,
+          _whole_buffers, "", NORM, SeamPhase.NORM),
+    Fault("a norm that counts shards on the first rank alone", parts,
+          seams.OWNS, _shards_counted_once,
+          "", NORM, SeamPhase.NORM),
+    Fault("shards of weights are not gathered", shared_states, seams.START_PARAM_SYNC, _left_alone,
+          LANGUAGE, "", SeamPhase.WEIGHT, "should hold the same"),
 )  # fmt: skip
