@@ -1,5 +1,7 @@
 """Small configs for tests: the digits model in any homogeneous or colocated layout."""
 
+from typing import Any
+
 from mimokit.config import (
     DataConfig,
     ExperimentConfig,
@@ -11,6 +13,13 @@ from mimokit.config import (
 
 SAMPLES_PER_MICROBATCH = 8
 IMAGE_TOKEN = 16
+ENCODER: dict[str, Any] = {
+    "num_layers": 1, "hidden_size": 32, "num_attention_heads": 8, "seq_length": 4, "vocab_size": 0,
+    "image_size": 8, "patch_size": 4,
+}  # fmt: skip
+LANGUAGE: dict[str, Any] = {
+    "num_layers": 2, "hidden_size": 64, "num_attention_heads": 8, "seq_length": 42, "vocab_size": 16
+}  # fmt: skip
 
 
 def digits_config(
@@ -26,25 +35,13 @@ def digits_config(
         llm_module_name="language_module",
         deployment_mode=mode,
         module_parallelisms={
-            "images": ModuleParallelismConfig(tensor_parallel=encoder[0], data_parallel=encoder[1]),
-            "language_module": ModuleParallelismConfig(
-                tensor_parallel=language[0], data_parallel=language[1]
-            ),
+            name: ModuleParallelismConfig(tensor_parallel=tensor, data_parallel=data)
+            for name, (tensor, data) in (("images", encoder), ("language_module", language))
         },
         special_token_ids={"images": IMAGE_TOKEN},
         module_architectures={
-            "images": ModuleArchitecture(
-                num_layers=1,
-                hidden_size=32,
-                num_attention_heads=8,
-                seq_length=4,
-                vocab_size=0,
-                image_size=8,
-                patch_size=4,
-            ),
-            "language_module": ModuleArchitecture(
-                num_layers=2, hidden_size=64, num_attention_heads=8, seq_length=42, vocab_size=16
-            ),
+            "images": ModuleArchitecture(**ENCODER),
+            "language_module": ModuleArchitecture(**LANGUAGE),
         },
     )
     config = ExperimentConfig(

@@ -11,9 +11,11 @@ from mimokit.config import (
     ModuleParallelismConfig,
 )
 from tests.layouts import SAMPLES_PER_MICROBATCH, digits_config
-from tests.layouts_multimodal import LANGUAGE, multimodal_config
+from tests.layouts_multimodal import LANGUAGE, SMALL, multimodal_config
 
 Sizes = tuple[int, int, int]
+WRITER: dict[str, Any] = {**SMALL, "seq_length": 42, "vocab_size": 16, "modal_type": "text"}
+"""The network of a text decoder."""
 
 
 def apart_config(
@@ -50,12 +52,8 @@ def _apart(config: ExperimentConfig, sizes: Mapping[str, Sizes], name: str) -> E
 
 
 def _sizes(sizes: Sizes, offset: int) -> ModuleParallelismConfig:
-    return ModuleParallelismConfig(
-        tensor_parallel=sizes[0],
-        pipeline_parallel=sizes[1],
-        data_parallel=sizes[2],
-        rank_offset=offset,
-    )
+    names = ("tensor_parallel", "pipeline_parallel", "data_parallel")
+    return ModuleParallelismConfig(**dict(zip(names, sizes, strict=True)), rank_offset=offset)
 
 
 def apart_multimodal_config(
@@ -93,7 +91,7 @@ def decoded_config(
     config = digits_config(num_microbatches=num_microbatches, **runtime)
     networks = config.model.module_architectures
     for name, own in sizes.items():
-        networks.setdefault(name, _decoder()).num_layers = 2 * own[1]
+        networks.setdefault(name, ModuleArchitecture(**WRITER)).num_layers = 2 * own[1]
     return _apart(config, sizes, "decoded")
 
 
@@ -128,14 +126,9 @@ def with_image_decoder(
     """
     model = config.model
     reading = model.get_architecture(encoder)
-    network = ModuleArchitecture(
-        num_layers=2 * sizes[1],
-        hidden_size=32,
-        num_attention_heads=4,
-        vocab_size=0,
-        reconstructs=encoder,
-        **(_sound_of(reading) if reading.modality == "audio" else _images_of(reading)),
-    )
+    own: dict[str, Any] = {**SMALL, "num_layers": 2 * sizes[1], "reconstructs": encoder}
+    read = _sound_of(reading) if reading.modality == "audio" else _images_of(reading)
+    network = ModuleArchitecture(**own, **read)
     graph = {source: list(fed) for source, fed in model.module_topology.items()}
     graph[LANGUAGE].append(name)
     changed = _with_module(model, name, sizes, network.model_copy(update=fields), topology=graph)
@@ -174,14 +167,9 @@ def with_adapter(
     model, data = config.model, config.data
     graph = {source: list(fed) for source, fed in model.module_topology.items()}
     graph |= {name: graph[encoder], **{feeding: [name] for feeding in (encoder, *others)}}
-    network = ModuleArchitecture(
-        num_layers=2 * sizes[1],
-        hidden_size=48,
-        num_attention_heads=4,
-        seq_length=max(tokens_per_item(model.get_architecture(n)) for n in (encoder, *others)),
-        vocab_size=0,
-        modal_type="rows",
-    )
+    rows = max(tokens_per_item(model.get_architecture(n)) for n in (encoder, *others))
+    own: dict[str, Any] = {**SMALL, "hidden_size": 48, "seq_length": rows, "modal_type": "rows"}
+    network = ModuleArchitecture(**{**own, "num_layers": 2 * sizes[1]})
     ids = _together(model.special_token_ids, encoder, others, name)
     network = network.model_copy(update=fields)
     changed = _with_module(model, name, sizes, network, special_token_ids=ids, topology=graph)
@@ -216,14 +204,3 @@ def _together(
     """Return the numbers of modules, with that of an encoder as that of an adapter."""
     left = {name if one == encoder else one: number for one, number in of_modules.items()}
     return {one: number for one, number in left.items() if one not in others}
-
-
-def _decoder() -> ModuleArchitecture:
-    return ModuleArchitecture(
-        num_layers=1,
-        hidden_size=32,
-        num_attention_heads=4,
-        seq_length=42,
-        vocab_size=16,
-        modal_type="text",
-    )

@@ -25,49 +25,28 @@ PRESENCE = {
     # Absent from whole replicas: the second half of the batch.
     "dino": ModalityPresence(samples=[True, False, True, True, False, False, False, False]),
 }
+SMALL: dict[str, Any] = {
+    "num_layers": 1,
+    "hidden_size": 32,
+    "num_attention_heads": 4,
+    "vocab_size": 0,
+}
+SQUARE = {**SMALL, "seq_length": 16, "image_size": 16, "patch_size": 4, "merge_size": 2}
+NETWORKS: dict[str, dict[str, Any]] = {
+    "clip": {**SMALL, "seq_length": 4, "image_size": 8, "patch_size": 4, "class_token": True},
+    "dino": {**SQUARE, "class_token": True, "num_registers": 2},
+    "qwen": {**SQUARE, "temporal_patch_size": 2, "any_image_size": True},
+    "words": {**SMALL, "seq_length": 12, "vocab_size": 16, "modal_type": "text"},
+    "audio": {**SMALL, "seq_length": 24, "mel_bins": 20, "merge_size": 4},
+    LANGUAGE: {**SMALL, "num_layers": 2, "hidden_size": 64, "seq_length": 48, "vocab_size": 16},
+}
 Sizes = tuple[int, int]
 
 
 def architectures(**fields: Any) -> dict[str, ModuleArchitecture]:
     """Return the networks; fields are those of the language model."""
-    small = {"num_layers": 1, "hidden_size": 32, "num_attention_heads": 4, "vocab_size": 0}
-    return {
-        "clip": ModuleArchitecture(
-            **small, seq_length=4, image_size=8, patch_size=4, class_token=True
-        ),
-        "dino": ModuleArchitecture(
-            **small,
-            seq_length=16,
-            image_size=16,
-            patch_size=4,
-            merge_size=2,
-            class_token=True,
-            num_registers=2,
-        ),
-        "qwen": ModuleArchitecture(
-            **small,
-            seq_length=16,
-            image_size=16,
-            patch_size=4,
-            temporal_patch_size=2,
-            merge_size=2,
-            any_image_size=True,
-        ),
-        "words": ModuleArchitecture(
-            **{**small, "seq_length": 12, "vocab_size": 16, "modal_type": "text"}
-        ),
-        "audio": ModuleArchitecture(**small, seq_length=24, mel_bins=20, merge_size=4),
-        LANGUAGE: ModuleArchitecture(
-            **{
-                **small,
-                "num_layers": 2,
-                "hidden_size": 64,
-                "seq_length": 48,
-                "vocab_size": 16,
-                **fields,
-            }
-        ),
-    }
+    networks = {**NETWORKS, LANGUAGE: {**NETWORKS[LANGUAGE], **fields}}
+    return {name: ModuleArchitecture(**own) for name, own in networks.items()}
 
 
 def multimodal_config(
