@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import inspect
 from collections.abc import Callable, Iterator
@@ -21,6 +22,19 @@ FEWER_MEASUREMENTS = {
 }
 """A calibration that measures everything, but less often than one whose figures count, and smaller:
 a processor without instructions for bf16 takes a second for 1,024 rows of 512."""
+
+
+def replacing(changed: Callable[..., Any]) -> Callable[..., Any]:
+    """Make what `planted` takes of a function that is given the original and its arguments.
+
+    What it is given before the original is bound with `partial`.
+    """
+
+    @functools.wraps(changed)
+    def make(*given: Any) -> Any:
+        return lambda *args, **named: changed(*given, *args, **named)
+
+    return make
 
 
 @contextlib.contextmanager

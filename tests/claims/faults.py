@@ -11,6 +11,7 @@ from typing import Any
 from tests import seams
 from tests.experiment.culprit.faults import FAULTS
 from tests.experiment.culprit.faults.routing import other_choice
+from tests.planted import replacing
 
 Make = Callable[[Any], Any]
 """Takes the original, returns what takes its place; runs on the rank."""
@@ -42,38 +43,39 @@ def _zeros_to_itself(original: Any) -> Any:
     return lambda self: [piece.new_zeros(piece.shape) for piece in original(self)]
 
 
-def _sent_by_factor(factor: float, original: Any) -> Any:
+@replacing
+def _sent_by_factor(
+    factor: float,
+    original: Any,
+    self: Any,
+    message: Any,
+    edge: Any,
+    microbatch: int,
+    direction: int,
+) -> None:
     """Send other numbers between stages of the language model, rows of encoders as they are."""
-
-    def send(self: Any, message: Any, edge: Any, microbatch: int, direction: int) -> None:
-        stages = self.pipeline.graph.stages
-        if stages[edge.source].module == stages[edge.destination].module:
-            message = replace(message, tensor=factor * message.tensor)
-        original(self, message, edge, microbatch, direction)
-
-    return send
+    stages = self.pipeline.graph.stages
+    if stages[edge.source].module == stages[edge.destination].module:
+        message = replace(message, tensor=factor * message.tensor)
+    original(self, message, edge, microbatch, direction)
 
 
-def _nothing_from_behind(original: Any) -> Any:
+@replacing
+def _nothing_from_behind(
+    original: Any, self: Any, message: Any, edge: Any, microbatch: int, direction: int
+) -> None:
     """Let the language model go back from its own loss alone."""
-
-    def send(self: Any, message: Any, edge: Any, microbatch: int, direction: int) -> None:
-        if direction and self.pipeline.graph.stages[edge.source].module == "language_module":
-            message = replace(message, tensor=0 * message.tensor)
-        original(self, message, edge, microbatch, direction)
-
-    return send
+    if direction and self.pipeline.graph.stages[edge.source].module == "language_module":
+        message = replace(message, tensor=0 * message.tensor)
+    original(self, message, edge, microbatch, direction)
 
 
-def _grids_turned(original: Any) -> Any:
+@replacing
+def _grids_turned(original: Any, self: Any, microbatch: int, edge: Any, message: Any) -> None:
     """Let grids arrive with rows and columns exchanged."""
-
-    def take(self: Any, microbatch: int, edge: Any, message: Any) -> None:
-        if message.samples is not None and message.sizes is not None:  # rows and grids
-            message = replace(message, sizes=message.sizes[:, [0, 2, 1]])
-        original(self, microbatch, edge, message)
-
-    return take
+    if message.samples is not None and message.sizes is not None:  # rows and grids
+        message = replace(message, sizes=message.sizes[:, [0, 2, 1]])
+    original(self, microbatch, edge, message)
 
 
 def _one_sample(original: Any) -> Any:
@@ -81,24 +83,18 @@ def _one_sample(original: Any) -> Any:
     return lambda lengths, ranks, rank, causal: original((sum(lengths),), ranks, rank, causal)
 
 
-def _one_token_more(original: Any) -> Any:
+@replacing
+def _one_token_more(original: Any, self: Any, *args: Any, **options: Any) -> Any:
     """Let ranks that share a sequence look back one token further."""
-
-    def forward(self: Any, *args: Any, **options: Any) -> Any:
-        if self._windowed:
-            self._before = 6
-        return original(self, *args, **options)
-
-    return forward
+    if self._windowed:
+        self._before = 6
+    return original(self, *args, **options)
 
 
-def _forgets(original: Any) -> Any:
+@replacing
+def _forgets(original: Any, self: Any, states: Any) -> None:
     """Restore the random states, but not whose samples are computed."""
-
-    def set_states(self: Any, states: Any) -> None:
-        original(self, {**states, "": self._computed})
-
-    return set_states
+    original(self, {**states, "": self._computed})
 
 
 def _first_positions(original: Any) -> Any:
@@ -106,17 +102,14 @@ def _first_positions(original: Any) -> Any:
     return lambda *given: tuple(replace(span, position=0) for span in original(*given))
 
 
-def _swapped(original: Any) -> Any:
+@replacing
+def _swapped(original: Any, self: Any, batch: Any) -> Any:
     """Exchange the pixels of the first two images."""
+    import torch
 
-    def pixels(self: Any, batch: Any) -> Any:
-        import torch
-
-        rows = original(self, batch)
-        first, second, *others = rows.split(self.geometry.patches)
-        return torch.cat([second, first, *others])
-
-    return pixels
+    rows = original(self, batch)
+    first, second, *others = rows.split(self.geometry.patches)
+    return torch.cat([second, first, *others])
 
 
 def _shifted(original: Any) -> Any:
@@ -124,97 +117,73 @@ def _shifted(original: Any) -> Any:
     return lambda self, batch: original(self, batch).roll(1, 0)
 
 
-def _of_tensor_group(original: Any) -> Any:
+@replacing
+def _of_tensor_group(original: Any, self: Any, *given: Any, **options: Any) -> Any:
     """Let a replica balance its own tokens, and move biases by them."""
+    self.tp_dp_cp_group = self.tp_group
+    return original(self, *given, **options)
 
-    def routing(self: Any, *given: Any, **options: Any) -> Any:
-        self.tp_dp_cp_group = self.tp_group
+
+@replacing
+def _padding_counts(original: Any, self: Any, *given: Any, **options: Any) -> Any:
+    """Let padding choose experts as tokens do."""
+    from mimokit.engine.models.rng import computing_lengths, row_computed
+
+    with computing_lengths(None, row_computed()):
         return original(self, *given, **options)
 
-    return routing
 
-
-def _padding_counts(original: Any) -> Any:
-    """Let padding choose experts as tokens do."""
-
-    def routing(self: Any, *given: Any, **options: Any) -> Any:
-        from mimokit.engine.models.rng import computing_lengths, row_computed
-
-        with computing_lengths(None, row_computed()):
-            return original(self, *given, **options)
-
-    return routing
-
-
-def _of_all_samples(original: Any) -> Any:
+@replacing
+def _of_all_samples(original: Any, self: Any, scores: Any) -> Any:
     """Let an expert take its share of the tokens of a rank, not of each sample."""
+    import torch
 
-    def room(self: Any, scores: Any) -> Any:
-        import torch
-
-        together = torch.zeros_like(self._tokens.samples)
-        self._tokens = replace(self._tokens, samples=together, number=1)
-        return original(self, scores)
-
-    return room
+    together = torch.zeros_like(self._tokens.samples)
+    self._tokens = replace(self._tokens, samples=together, number=1)
+    return original(self, scores)
 
 
-def _as_slices(original: Any) -> Any:
+@replacing
+def _as_slices(original: Any, self: Any, *args: Any, **options: Any) -> None:
     """Mark biases of experts as Megatron does: their gradient on a rank is that of a slice."""
-
-    def build(self: Any, *args: Any, **options: Any) -> None:
-        original(self, *args, **options)
-        for expert in self.local_experts:
-            expert.linear_fc2.bias.sequence_parallel = True
-
-    return build
+    original(self, *args, **options)
+    for expert in self.local_experts:
+        expert.linear_fc2.bias.sequence_parallel = True
 
 
 def _samples_of_the_rank(original: Any) -> Any:
     return lambda self, places: None
 
 
-def _side_by_side(original: Any) -> Any:
+@replacing
+def _side_by_side(original: Any, self: Any, batch: Any) -> Any:
     """Let the pixels of a row be those of its patches one after another."""
-
-    def pixels(self: Any, batch: Any) -> Any:
-        merge, patch = self.any_size.merge_size, self.any_size.patch_size
-        squares = original(self, batch).reshape(-1, merge, patch, merge, patch)
-        return squares.transpose(2, 3).flatten(1)
-
-    return pixels
+    merge, patch = self.any_size.merge_size, self.any_size.patch_size
+    squares = original(self, batch).reshape(-1, merge, patch, merge, patch)
+    return squares.transpose(2, 3).flatten(1)
 
 
-def _counted_by_each(original: Any) -> Any:
+@replacing
+def _counted_by_each(original: Any, self: Any, output: Any, batch: Any) -> Any:
     """Let each of several replicas count the loss of its images once for all of them."""
-
-    def further_loss(self: Any, output: Any, batch: Any) -> Any:
-        loss = original(self, output, batch)
-        ranks = self.wrapped.ownership.groups.dp.size()
-        return None if loss is None else type(loss)(ranks * loss.weighted, 0.0, 0.0)
-
-    return further_loss
+    loss = original(self, output, batch)
+    ranks = self.wrapped.ownership.groups.dp.size()
+    return None if loss is None else type(loss)(ranks * loss.weighted, 0.0, 0.0)
 
 
-def _slices_summed(original: Any) -> Any:
+@replacing
+def _slices_summed(original: Any, hidden: Any, config: Any, tensor_group: Any) -> Any:
     """Add up the gradients of an encoder's ranks, each of which is whole."""
+    from mimokit.engine.megatron import tensor_parallel
 
-    def all_slices(hidden: Any, config: Any, tensor_group: Any) -> Any:
-        from mimokit.engine.megatron import tensor_parallel
-
-        return tensor_parallel.gather_from_sequence_parallel_region(hidden, group=tensor_group)
-
-    return all_slices
+    return tensor_parallel.gather_from_sequence_parallel_region(hidden, group=tensor_group)
 
 
-def _half_of_the_rows(original: Any) -> Any:
+@replacing
+def _half_of_the_rows(original: Any, whole: Any, sizes: Any, group: Any) -> None:
     """Lose the gradient of half of the rows on the way."""
-
-    def gather_in_place(whole: Any, sizes: Any, group: Any) -> None:
-        original(whole, sizes, group)
-        whole[len(whole) // 2 :] = 0
-
-    return gather_in_place
+    original(whole, sizes, group)
+    whole[len(whole) // 2 :] = 0
 
 
 NOT_REDUCED = named("gradients are not reduced")
@@ -263,45 +232,36 @@ PADDING_CHOOSES_EXPERTS = Plant(seams.ROUTING, _padding_counts)
 NEVER_UPDATED = named("no update")
 
 
-def _shared(original: Any) -> Any:
+@replacing
+def _shared(original: Any, self: Any, mix: float = 0.0) -> None:
     """Let the weights that train be the outer weights, not a copy of them."""
-
-    def write(self: Any, mix: float = 0.0) -> None:
-        for outer, inner in zip(self.outer, self.inner, strict=True):
-            inner.data = outer.data
-
-    return write
+    for outer, inner in zip(self.outer, self.inner, strict=True):
+        inner.data = outer.data
 
 
-def _rates_of_the_run(original: Any) -> Any:
+@replacing
+def _rates_of_the_run(original: Any, config: Any, plan: Any, *others: Any) -> Any:
     """Step all modules by the rates of the run."""
-
-    def update_of_run(config: Any, plan: Any, *others: Any) -> Any:
-        executions = {
-            name: replace(execution, learning_rate=None, weight_decay=None)
-            for name, execution in plan.executions.items()
-        }
-        return original(config, replace(plan, executions=executions), *others)
-
-    return update_of_run
+    executions = {
+        name: replace(execution, learning_rate=None, weight_decay=None)
+        for name, execution in plan.executions.items()
+    }
+    return original(config, replace(plan, executions=executions), *others)
 
 
-def _rates_exchanged(original: Any) -> Any:
+@replacing
+def _rates_exchanged(original: Any, config: Any, plan: Any, *others: Any) -> Any:
     """Step each of two modules by the rates of the other."""
-
-    def update_of_run(config: Any, plan: Any, *others: Any) -> Any:
-        names = list(plan.executions)
-        executions = {
-            name: replace(
-                plan.executions[name],
-                learning_rate=plan.executions[other].learning_rate,
-                weight_decay=plan.executions[other].weight_decay,
-            )
-            for name, other in zip(names, reversed(names), strict=True)
-        }
-        return original(config, replace(plan, executions=executions), *others)
-
-    return update_of_run
+    names = list(plan.executions)
+    executions = {
+        name: replace(
+            plan.executions[name],
+            learning_rate=plan.executions[other].learning_rate,
+            weight_decay=plan.executions[other].weight_decay,
+        )
+        for name, other in zip(names, reversed(names), strict=True)
+    }
+    return original(config, replace(plan, executions=executions), *others)
 
 
 OUTER_WEIGHTS_SHARED = Plant(seams.OUTER_WEIGHTS, _shared)
@@ -322,14 +282,11 @@ RATES_EXCHANGED = Plant(seams.UPDATE_OF_RUN, _rates_exchanged)
 OTHER_CONTEXT = named("attention over contexts of a wrong scale")
 
 
-def _no_biases(original: Any) -> Any:
+@replacing
+def _no_biases(original: Any, self: Any, *args: Any, **options: Any) -> Any:
     """Leave the biases of queries and values out."""
-
-    def forward(self: Any, *args: Any, **options: Any) -> Any:
-        output, later = original(self, *args, **options)
-        return output - output.detach().mean(), later
-
-    return forward
+    output, later = original(self, *args, **options)
+    return output - output.detach().mean(), later
 
 
 NO_BIASES = Plant(seams.KEY_BIAS, _no_biases)

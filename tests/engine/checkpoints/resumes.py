@@ -11,103 +11,81 @@ from mimokit.config.runtime import CheckpointConfig
 from mimokit.planning.checkpoints import folder_of_step
 from mimokit.planning.types import LayoutPlan
 from tests import seams
-from tests.planted import find
+from tests.planted import find, replacing
 
 STEPS = 2
 Patch = tuple[str, Callable[[Any], Any]]
 """(full name of a function, original -> what takes its place)."""
 
 
-def _without_counts(original: Any) -> Any:
-    def read(checkpoint: Any, held: Any) -> None:
-        original(checkpoint, [tensor for tensor in held if not tensor.name.startswith("step/")])
-
-    return read
+@replacing
+def _without_counts(original: Any, checkpoint: Any, held: Any) -> None:
+    original(checkpoint, [tensor for tensor in held if not tensor.name.startswith("step/")])
 
 
-def _without_moments(original: Any) -> Any:
-    def read(checkpoint: Any, held: Any) -> None:
-        original(checkpoint, [tensor for tensor in held if not tensor.name.startswith("exp_")])
-
-    return read
+@replacing
+def _without_moments(original: Any, checkpoint: Any, held: Any) -> None:
+    original(checkpoint, [tensor for tensor in held if not tensor.name.startswith("exp_")])
 
 
-def _one_step_more(original: Any) -> Any:
+@replacing
+def _one_step_more(original: Any, checkpoint: Any, held: Any) -> None:
     """Adam counts the step in which torch makes its states."""
-
-    def read(checkpoint: Any, held: Any) -> None:
-        tensors = list(held)
-        original(checkpoint, tensors)
-        for tensor in tensors:
-            if tensor.name.startswith("step/"):
-                tensor.blocks[0].tensor.add_(1)
-
-    return read
+    tensors = list(held)
+    original(checkpoint, tensors)
+    for tensor in tensors:
+        if tensor.name.startswith("step/"):
+            tensor.blocks[0].tensor.add_(1)
 
 
-def _through_bf16(original: Any) -> Any:
-    def read(checkpoint: Any, held: Any) -> None:
-        tensors = list(held)
-        original(checkpoint, tensors)
-        for tensor in tensors:
-            if tensor.name.startswith("weights/"):
-                for block in tensor.blocks:
-                    block.tensor.copy_(block.tensor.bfloat16())
-
-    return read
+@replacing
+def _through_bf16(original: Any, checkpoint: Any, held: Any) -> None:
+    tensors = list(held)
+    original(checkpoint, tensors)
+    for tensor in tensors:
+        if tensor.name.startswith("weights/"):
+            for block in tensor.blocks:
+                block.tensor.copy_(block.tensor.bfloat16())
 
 
-def _exchanged(original: Any) -> Any:
+@replacing
+def _exchanged(original: Any, checkpoint: Any, held: Any) -> None:
     """The states of two parameters of one shape are exchanged: of layers 0 and 1."""
-
-    def read(checkpoint: Any, held: Any) -> None:
-        tensors = list(held)
-        original(checkpoint, tensors)
-        by_name = {tensor.name: tensor for tensor in tensors}
-        for name, tensor in by_name.items():
-            other = by_name.get(name.replace(".layers.0.", ".layers.1."))
-            if name.startswith("exp_") and other is not None and other is not tensor:
-                pairs = zip(tensor.blocks, other.blocks, strict=False)
-                for one, two in (p for p in pairs if p[0].tensor.shape == p[1].tensor.shape):
-                    kept = one.tensor.clone()
-                    one.tensor.copy_(two.tensor)
-                    two.tensor.copy_(kept)
-
-    return read
+    tensors = list(held)
+    original(checkpoint, tensors)
+    by_name = {tensor.name: tensor for tensor in tensors}
+    for name, tensor in by_name.items():
+        other = by_name.get(name.replace(".layers.0.", ".layers.1."))
+        if name.startswith("exp_") and other is not None and other is not tensor:
+            pairs = zip(tensor.blocks, other.blocks, strict=False)
+            for one, two in (p for p in pairs if p[0].tensor.shape == p[1].tensor.shape):
+                kept = one.tensor.clone()
+                one.tensor.copy_(two.tensor)
+                two.tensor.copy_(kept)
 
 
-def _without_scale(original: Any) -> Any:
-    def go_on(self: Any, progress: dict[str, Any]) -> None:
-        kept = self.loss_scale.state_dict()
-        original(self, progress)
-        self.loss_scale.load_state_dict(kept)
-
-    return go_on
+@replacing
+def _without_scale(original: Any, self: Any, progress: dict[str, Any]) -> None:
+    kept = self.loss_scale.state_dict()
+    original(self, progress)
+    self.loss_scale.load_state_dict(kept)
 
 
-def _from_the_start(original: Any) -> Any:
-    def batches(*arguments: Any) -> Any:
-        return original(*arguments[:-1], 0)
-
-    return batches
+@replacing
+def _from_the_start(original: Any, *arguments: Any) -> Any:
+    return original(*arguments[:-1], 0)
 
 
-def _one_key(original: Any) -> Any:
+@replacing
+def _one_key(original: Any, checkpoint: Any, config: Any, model: Any, rank: int) -> list[str]:
     """The random states of all ranks have one key."""
-
-    def names(checkpoint: Any, config: Any, model: Any, rank: int) -> list[str]:
-        return original(checkpoint, config, model, 0)
-
-    return names
+    return original(checkpoint, config, model, 0)
 
 
-def _uncut(original: Any) -> Any:
+@replacing
+def _uncut(original: Any, values: Any, shard: Any, entries: Any) -> Any:
     """Gate above up is saved as if it were one matrix."""
-
-    def blocks(values: Any, shard: Any, entries: Any) -> Any:
-        return original(values, replace(shard, cut=replace(shard.cut, parts=1)), entries)
-
-    return blocks
+    return original(values, replace(shard, cut=replace(shard.cut, parts=1)), entries)
 
 
 LOADING: dict[str, Patch] = {

@@ -14,6 +14,7 @@ from tests.experiment.culprit.faults.fault import (
     scaled,
 )
 from tests.experiment.culprit.faults.layouts import parts
+from tests.planted import replacing
 from tests.whole_runs import (
     latent_config,
     learned_positions_in_slices,
@@ -26,28 +27,24 @@ def _transposed_heads(original: Any) -> Any:
     return lambda self, *args, **named: original(self, *args, **named).flip(-1)
 
 
-def _gradients_of_queries_halved(original: Any) -> Any:
+@replacing
+def _gradients_of_queries_halved(
+    original: Any, self: Any, query: Any, *args: Any, **named: Any
+) -> Any:
     """Halve the gradients that latent attention gives to its queries."""
-
-    def forward(self: Any, query: Any, *args: Any, **named: Any) -> Any:
-        if self.config.multi_latent_attention and query.requires_grad:
-            query = query.view_as(query)
-            query.register_hook(lambda gradient: gradient / 2)
-        return original(self, query, *args, **named)
-
-    return forward
+    if self.config.multi_latent_attention and query.requires_grad:
+        query = query.view_as(query)
+        query.register_hook(lambda gradient: gradient / 2)
+    return original(self, query, *args, **named)
 
 
-def _slice_of_next_rank(original: Any) -> Any:
+@replacing
+def _slice_of_next_rank(original: Any, hidden: Any, config: Any, group: Any) -> Any:
     """Share positions in the order of another group.
 
     Finding 7 of Megatron-LM 7452, and in part 5.
     """
-
-    def slice_of_rank(hidden: Any, config: Any, group: Any) -> Any:
-        return original(hidden.roll(len(hidden) // group.size(), 0), config, group)
-
-    return slice_of_rank
+    return original(hidden.roll(len(hidden) // group.size(), 0), config, group)
 
 
 FAULTS = (

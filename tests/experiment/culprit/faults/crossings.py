@@ -7,18 +7,16 @@ from typing import Any
 from tests import seams
 from tests.experiment.culprit.faults.fault import BACKWARD, FORWARD, IMAGES, LANGUAGE, LAST, Fault
 from tests.experiment.culprit.faults.layouts import apart, fan_in, fan_out, stages
+from tests.planted import replacing
 from tests.whole_runs import inner_layers_on_stages
 
 
-def _zero_padded(original: Any) -> Any:
+@replacing
+def _zero_padded(original: Any, whole: Any, sizes: Any, group: Any) -> None:
     """Leave the rows of other replicas 0 where their gradient is gathered."""
-
-    def gather_in_place(whole: Any, sizes: Any, group: Any) -> None:
-        for rank, part in enumerate(whole.split(list(sizes))):
-            if rank != group.rank():
-                part.zero_()
-
-    return gather_in_place
+    for rank, part in enumerate(whole.split(list(sizes))):
+        if rank != group.rank():
+            part.zero_()
 
 
 def _halves_of_gradients(original: Any) -> Any:
@@ -26,62 +24,65 @@ def _halves_of_gradients(original: Any) -> Any:
     return lambda self: [piece / (1 + self.tag.direction) for piece in original(self)]
 
 
-def _gathered_backwards(original: Any) -> Any:
+@replacing
+def _gathered_backwards(original: Any, whole: Any, sizes: Any, group: Any) -> None:
     """Put the pieces of a gather group together in reverse order of the ranks."""
+    import torch
 
-    def gather_in_place(whole: Any, sizes: Any, group: Any) -> None:
-        import torch
-
-        original(whole, sizes, group)
-        whole.copy_(torch.cat(torch.split(whole, list(sizes))[::-1]))
-
-    return gather_in_place
+    original(whole, sizes, group)
+    whole.copy_(torch.cat(torch.split(whole, list(sizes))[::-1]))
 
 
-def _one_further(original: Any) -> Any:
+@replacing
+def _one_further(original: Any, self: Any, message: Any, microbatch: int) -> None:
     """Keep the rows after those of this rank."""
-
-    def send(self: Any, message: Any, microbatch: int) -> None:
-        if self._direction == 0:
-            message = message.carrying(message.tensor.roll(-1, 0))
-        original(self, message, microbatch)
-
-    return send
+    if self._direction == 0:
+        message = message.carrying(message.tensor.roll(-1, 0))
+    original(self, message, microbatch)
 
 
-def _rows_flipped(backward: bool, original: Any) -> Any:
+@replacing
+def _rows_flipped(
+    backward: bool,
+    original: Any,
+    self: Any,
+    message: Any,
+    edge: Any,
+    microbatch: int,
+    direction: int,
+) -> None:
     """Send rows in the wrong order."""
-
-    def send(self: Any, message: Any, edge: Any, microbatch: int, direction: int) -> None:
-        if bool(direction) == backward:
-            message = replace(message, tensor=message.tensor.flip(0))
-        original(self, message, edge, microbatch, direction)
-
-    return send
+    if bool(direction) == backward:
+        message = replace(message, tensor=message.tensor.flip(0))
+    original(self, message, edge, microbatch, direction)
 
 
-def _sent_twice(backward: bool, original: Any) -> Any:
+@replacing
+def _sent_twice(
+    backward: bool,
+    original: Any,
+    self: Any,
+    message: Any,
+    edge: Any,
+    microbatch: int,
+    direction: int,
+) -> None:
     """Send twice the numbers between the stages of one module."""
-
-    def send(self: Any, message: Any, edge: Any, microbatch: int, direction: int) -> None:
-        stages = self.pipeline.graph.stages
-        inside = stages[edge.source].module == stages[edge.destination].module
-        if bool(direction) == backward and inside:
-            message = replace(message, tensor=2 * message.tensor)
-        original(self, message, edge, microbatch, direction)
-
-    return send
+    stages = self.pipeline.graph.stages
+    inside = stages[edge.source].module == stages[edge.destination].module
+    if bool(direction) == backward and inside:
+        message = replace(message, tensor=2 * message.tensor)
+    original(self, message, edge, microbatch, direction)
 
 
-def _in_another_order(original: Any) -> Any:
+@replacing
+def _in_another_order(
+    original: Any, self: Any, *args: Any, context: Any = None, **options: Any
+) -> Any:
     """Add the rows of inner layers of an encoder in the layers of each other."""
-
-    def forward(self: Any, *args: Any, context: Any = None, **options: Any) -> Any:
-        if context is not None and self.number == 1 and not self._inner:
-            context = context.roll(self.config.hidden_size, -1)
-        return original(self, *args, context=context, **options)
-
-    return forward
+    if context is not None and self.number == 1 and not self._inner:
+        context = context.roll(self.config.hidden_size, -1)
+    return original(self, *args, context=context, **options)
 
 
 FAULTS = (

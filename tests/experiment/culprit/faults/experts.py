@@ -8,6 +8,7 @@ from tests import seams
 from tests.experiment.culprit.faults.fault import BACKWARD, FORWARD, IMAGES, LANGUAGE, Fault, scaled
 from tests.experiment.culprit.faults.layouts import parts
 from tests.layouts_experts import experts_config
+from tests.planted import replacing
 
 
 def spread() -> ExperimentConfig:
@@ -15,33 +16,24 @@ def spread() -> ExperimentConfig:
     return experts_config((1, 1, 4), (1, 1, 4), dispatcher="alltoall")
 
 
-def _to_others(original: Any) -> Any:
+@replacing
+def _to_others(original: Any, self: Any, tokens: Any, chosen: Any, shares: Any) -> Any:
     """Send each token to the experts of the one before."""
-
-    def preprocess(self: Any, tokens: Any, chosen: Any, shares: Any) -> Any:
-        return original(self, tokens, chosen.roll(1, 0), shares)
-
-    return preprocess
+    return original(self, tokens, chosen.roll(1, 0), shares)
 
 
-def _rolled_on_the_way(original: Any) -> Any:
+@replacing
+def _rolled_on_the_way(original: Any, self: Any, tokens: Any, shares: Any) -> Any:
     """Exchange what tokens carry, but not their places, which are whole numbers."""
-
-    def dispatch(self: Any, tokens: Any, shares: Any) -> Any:
-        tokens = tokens if tokens.shape[-1] == 2 else tokens.roll(1, 0)
-        return original(self, tokens, shares)
-
-    return dispatch
+    tokens = tokens if tokens.shape[-1] == 2 else tokens.roll(1, 0)
+    return original(self, tokens, shares)
 
 
-def _of_experts(change: float, original: Any) -> Any:
+@replacing
+def _of_experts(change: float, original: Any, self: Any, *args: Any, **named: Any) -> Any:
     """Scale the output of matrices of experts."""
-
-    def forward(self: Any, *args: Any, **named: Any) -> Any:
-        output, bias = original(self, *args, **named)
-        return (output * change if self.is_expert else output), bias
-
-    return forward
+    output, bias = original(self, *args, **named)
+    return (output * change if self.is_expert else output), bias
 
 
 def _without_shares(original: Any) -> Any:
@@ -49,43 +41,36 @@ def _without_shares(original: Any) -> Any:
     return lambda self, hidden, *args, **named: original(self, hidden)
 
 
-def _scaled_routing(original: Any) -> Any:
-    def routing(self: Any, *args: Any, **named: Any) -> Any:
-        shares, chosen = original(self, *args, **named)
-        return 1.5 * shares, chosen
-
-    return routing
+@replacing
+def _scaled_routing(original: Any, self: Any, *args: Any, **named: Any) -> Any:
+    shares, chosen = original(self, *args, **named)
+    return 1.5 * shares, chosen
 
 
-def _scaled_gradient(original: Any) -> Any:
+@replacing
+def _scaled_gradient(original: Any, self: Any, given: Any, *args: Any, **named: Any) -> Any:
     """Scale the gradient of what an expert's second matrix takes."""
-
-    def forward(self: Any, given: Any, *args: Any, **named: Any) -> Any:
-        if self.is_expert:
-            given = given * 2 - given.detach()
-        return original(self, given, *args, **named)
-
-    return forward
+    if self.is_expert:
+        given = given * 2 - given.detach()
+    return original(self, given, *args, **named)
 
 
-def _projector_scaled(name: str, original: Any) -> Any:
+@replacing
+def _projector_scaled(name: str, original: Any, self: Any, *args: Any, **named: Any) -> Any:
     """Scale what a matrix of the projector gives, or the activation between them."""
 
-    def forward(self: Any, *args: Any, **named: Any) -> Any:
-        def change(module: Any, given: Any, output: Any = None) -> Any:
-            return (1.5 * given[0], *given[1:]) if output is None else (1.5 * output[0], output[1])
+    def change(module: Any, given: Any, output: Any = None) -> Any:
+        return (1.5 * given[0], *given[1:]) if output is None else (1.5 * output[0], output[1])
 
-        first, second = self.encoder.linear_fc1, self.encoder.linear_fc2
-        handle = {
-            "linear_fc1": partial(first.register_forward_hook, prepend=True),
-            "activation": partial(second.register_forward_pre_hook, prepend=True),
-            "linear_fc2": partial(second.register_forward_hook, prepend=True),
-        }[name](change)
-        output = original(self, *args, **named)
-        handle.remove()
-        return output
-
-    return forward
+    first, second = self.encoder.linear_fc1, self.encoder.linear_fc2
+    handle = {
+        "linear_fc1": partial(first.register_forward_hook, prepend=True),
+        "activation": partial(second.register_forward_pre_hook, prepend=True),
+        "linear_fc2": partial(second.register_forward_hook, prepend=True),
+    }[name](change)
+    output = original(self, *args, **named)
+    handle.remove()
+    return output
 
 
 FAULTS = (

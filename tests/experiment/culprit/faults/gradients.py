@@ -8,6 +8,7 @@ from tests.experiment.culprit.faults.fault import IMAGES, LANGUAGE, REDUCED, Fau
 from tests.experiment.culprit.faults.layouts import head_norms, replicas
 from tests.layouts import digits_config
 from tests.layouts_experts import experts_config
+from tests.planted import replacing
 from tests.whole_runs import learned_positions_in_slices, tied_on_stages
 
 
@@ -15,65 +16,52 @@ def _nothing(original: Any) -> Any:
     return lambda self, *args, **named: None
 
 
-def _not_reduced(original: Any) -> Any:
+@replacing
+def _not_reduced(original: Any, modules: Any) -> float:
     """Step on what this rank alone has summed."""
+    import torch.distributed as dist
 
-    def finalize(modules: Any) -> float:
-        import torch.distributed as dist
+    from mimokit.engine.collectives import gather_json
 
-        from mimokit.engine.collectives import gather_json
-
-        own = sum(m.num_tokens for m, _ in modules if m.ownership.counts_tokens())
-        total = sum(gather_json(own))
-        for module, _ in modules:
-            module.scale_gradients(1.0 / total)
-        dist.barrier()
-        return float(total)
-
-    return finalize
+    own = sum(m.num_tokens for m, _ in modules if m.ownership.counts_tokens())
+    total = sum(gather_json(own))
+    for module, _ in modules:
+        module.scale_gradients(1.0 / total)
+    dist.barrier()
+    return float(total)
 
 
-def _of_scale(factor: float, original: Any) -> Any:
-    def finalize(modules: Any) -> float:
-        count: float = original(modules)
-        for module, _ in modules:
-            module.scale_gradients(factor)
-        return count
-
-    return finalize
+@replacing
+def _of_scale(factor: float, original: Any, modules: Any) -> float:
+    count: float = original(modules)
+    for module, _ in modules:
+        module.scale_gradients(factor)
+    return count
 
 
-def _encoder_of_scale(factor: float, original: Any) -> Any:
-    def finalize(modules: Any) -> float:
-        count: float = original(modules)
-        modules[0][0].scale_gradients(factor)
-        return count
-
-    return finalize
+@replacing
+def _encoder_of_scale(factor: float, original: Any, modules: Any) -> float:
+    count: float = original(modules)
+    modules[0][0].scale_gradients(factor)
+    return count
 
 
-def _unmarked(original: Any) -> Any:
+@replacing
+def _unmarked(original: Any, self: Any, *args: Any, **options: Any) -> None:
     """Let weights of experts count as any others, of which all replicas have the same."""
-
-    def build(self: Any, *args: Any, **options: Any) -> None:
-        original(self, *args, **options)
-        for parameter in self.parameters():
-            parameter.allreduce = True
-
-    return build
+    original(self, *args, **options)
+    for parameter in self.parameters():
+        parameter.allreduce = True
 
 
-def _clipped_first(original: Any) -> Any:
+@replacing
+def _clipped_first(original: Any, modules: Any) -> float:
     """Clip what a rank has before it is added up."""
-
-    def finalize(modules: Any) -> float:
-        for module, _ in modules:
-            squares = sum(float(p.main_grad.square().sum()) for p in module.parameters())
-            module.scale_gradients(1 / max(1.0, squares**0.5))
-        count: float = original(modules)
-        return count
-
-    return finalize
+    for module, _ in modules:
+        squares = sum(float(p.main_grad.square().sum()) for p in module.parameters())
+        module.scale_gradients(1 / max(1.0, squares**0.5))
+    count: float = original(modules)
+    return count
 
 
 FAULTS = (

@@ -5,51 +5,42 @@ from typing import Any
 from tests import seams
 from tests.experiment.culprit.faults.fault import BACKWARD, FORWARD, IMAGES, LANGUAGE, LAST, Fault
 from tests.experiment.culprit.faults.layouts import parts, recomputed
+from tests.planted import replacing
 
 
 def _identity(original: Any) -> Any:
     return lambda tensor, *args, **named: tensor
 
 
-def _twice(original: Any) -> Any:
-    def done_twice(tensor: Any, *args: Any, **named: Any) -> Any:
-        return original(original(tensor, *args, **named), *args, **named)
-
-    return done_twice
+@replacing
+def _twice(original: Any, tensor: Any, *args: Any, **named: Any) -> Any:
+    return original(original(tensor, *args, **named), *args, **named)
 
 
-def _no_input_reduction(original: Any) -> Any:
+@replacing
+def _no_input_reduction(original: Any, self: Any, *args: Any, **named: Any) -> Any:
     """Leave the sum of the input's gradient over tensor-parallel ranks out."""
-
-    def forward(self: Any, *args: Any, **named: Any) -> Any:
-        self.allreduce_dgrad, self.disable_grad_reduce = False, True
-        return original(self, *args, **named)
-
-    return forward
+    self.allreduce_dgrad, self.disable_grad_reduce = False, True
+    return original(self, *args, **named)
 
 
-def _no_reduction_of_fc1(original: Any) -> Any:
-    def forward(self: Any, *args: Any, **named: Any) -> Any:
-        self.linear_fc1.allreduce_dgrad = False
-        self.linear_fc1.disable_grad_reduce = True
-        return original(self, *args, **named)
-
-    return forward
+@replacing
+def _no_reduction_of_fc1(original: Any, self: Any, *args: Any, **named: Any) -> Any:
+    self.linear_fc1.allreduce_dgrad = False
+    self.linear_fc1.disable_grad_reduce = True
+    return original(self, *args, **named)
 
 
-def _other_group_when_recomputed(original: Any) -> Any:
+@replacing
+def _other_group_when_recomputed(original: Any, tensor: Any, *args: Any, **named: Any) -> Any:
     """Add up over a group of one rank where layers are computed again.
 
     Finding 4 of Megatron-LM 7452.
     """
+    import torch
 
-    def reduce(tensor: Any, *args: Any, **named: Any) -> Any:
-        import torch
-
-        in_backward = torch._C._current_graph_task_id() != -1
-        return tensor if in_backward else original(tensor, *args, **named)
-
-    return reduce
+    in_backward = torch._C._current_graph_task_id() != -1
+    return tensor if in_backward else original(tensor, *args, **named)
 
 
 FAULTS = (

@@ -7,6 +7,7 @@ from mimokit.config import ExperimentConfig
 from tests import seams
 from tests.experiment.culprit.faults.fault import BACKWARD, FORWARD, LANGUAGE, Fault
 from tests.layouts_experts import experts_config
+from tests.planted import replacing
 
 
 def replicas_of_experts() -> ExperimentConfig:
@@ -14,47 +15,40 @@ def replicas_of_experts() -> ExperimentConfig:
     return experts_config((1, 1, 2), (1, 1, 2))
 
 
-def other_choice(original: Any) -> Any:
+@replacing
+def other_choice(
+    original: Any, logits: Any, topk: int, *args: Any, router_replay: Any, **options: Any
+) -> Any:
     """Prefer one of the experts a little: the scores of those that are chosen stay right."""
+    import torch
 
-    def route(logits: Any, topk: int, *args: Any, router_replay: Any, **options: Any) -> Any:
-        import torch
+    class Choice:
+        def get_replay_topk(self, scores: Any, topk: int, *groups: Any) -> Any:
+            def preferred(scores: Any, topk: int, *_: Any, **__: Any) -> Any:
+                raised = scores + 0.5 * torch.eye(scores.shape[1])[0].to(scores)
+                experts = raised.topk(topk, dim=1).indices
+                return scores.gather(1, experts), experts
 
-        class Choice:
-            def get_replay_topk(self, scores: Any, topk: int, *groups: Any) -> Any:
-                def preferred(scores: Any, topk: int, *_: Any, **__: Any) -> Any:
-                    raised = scores + 0.5 * torch.eye(scores.shape[1])[0].to(scores)
-                    experts = raised.topk(topk, dim=1).indices
-                    return scores.gather(1, experts), experts
+            if router_replay is None:
+                return preferred(scores, topk)
+            return router_replay.get_replay_topk(scores, topk, *groups[:2], preferred)
 
-                if router_replay is None:
-                    return preferred(scores, topk)
-                return router_replay.get_replay_topk(scores, topk, *groups[:2], preferred)
-
-        return original(logits, topk, *args, router_replay=Choice(), **options)
-
-    return route
+    return original(logits, topk, *args, router_replay=Choice(), **options)
 
 
-def other_scores(factor: float, original: Any) -> Any:
+@replacing
+def other_scores(factor: float, original: Any, self: Any, *args: Any, **options: Any) -> Any:
     """Give experts other weights."""
-
-    def routing(self: Any, *args: Any, **options: Any) -> Any:
-        scores, chosen = original(self, *args, **options)
-        return factor * scores, chosen
-
-    return routing
+    scores, chosen = original(self, *args, **options)
+    return factor * scores, chosen
 
 
-def other_gradient(factor: float, original: Any) -> Any:
+@replacing
+def other_gradient(factor: float, original: Any, self: Any, *args: Any, **options: Any) -> Any:
     """Give the router another gradient."""
-
-    def routing(self: Any, *args: Any, **options: Any) -> Any:
-        scores, chosen = original(self, *args, **options)
-        scores.register_hook(lambda gradient: factor * gradient)
-        return scores, chosen
-
-    return routing
+    scores, chosen = original(self, *args, **options)
+    scores.register_hook(lambda gradient: factor * gradient)
+    return scores, chosen
 
 
 FAULTS = (

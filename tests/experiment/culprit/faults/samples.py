@@ -6,80 +6,63 @@ from typing import Any
 from tests import seams
 from tests.experiment.culprit.faults.fault import BACKWARD, FORWARD, IMAGES, LANGUAGE, Fault, scaled
 from tests.experiment.culprit.faults.layouts import dropping, parts, replicas
+from tests.planted import replacing
 
 
-def _samples_shifted(original: Any) -> Any:
+@replacing
+def _samples_shifted(original: Any, batch: Any, start: int, stop: int) -> Any:
     """Cut the words out one sample too late."""
-
-    def slice_text(batch: Any, start: int, stop: int) -> Any:
-        rolled = {
-            name: value.roll(-1, 0) if name in ("labels", "loss_mask") else value
-            for name, value in batch.items()
-        }
-        return original(rolled, start, stop)
-
-    return slice_text
+    rolled = {
+        name: value.roll(-1, 0) if name in ("labels", "loss_mask") else value
+        for name, value in batch.items()
+    }
+    return original(rolled, start, stop)
 
 
-def _gathered_logits(original: Any) -> Any:
+@replacing
+def _gathered_logits(original: Any, logits: Any, labels: Any, group: Any) -> Any:
     """Give a loss of shards of the vocabulary the whole of it.
 
     Finding 2 of Megatron-LM 7452.
     """
+    from mimokit.engine.megatron import tensor_parallel
 
-    def losses(logits: Any, labels: Any, group: Any) -> Any:
-        from mimokit.engine.megatron import tensor_parallel
-
-        whole = tensor_parallel.gather_from_tensor_model_parallel_region(logits, group=group)
-        return original(whole, labels, group)
-
-    return losses
+    whole = tensor_parallel.gather_from_tensor_model_parallel_region(logits, group=group)
+    return original(whole, labels, group)
 
 
-def _masks_of_first_samples(original: Any) -> Any:
+@replacing
+def _masks_of_first_samples(original: Any, self: Any, computed: Any) -> Any:
     """Drop in each replica what the first one drops."""
+    from dataclasses import replace
 
-    def rows(self: Any, computed: Any) -> Any:
-        from dataclasses import replace
-
-        first = min(sample for sample, _ in computed.pairs)
-        pairs = [(sample - first, item) for sample, item in computed.pairs]
-        return original(self, replace(computed, pairs=pairs))
-
-    return rows
+    first = min(sample for sample, _ in computed.pairs)
+    pairs = [(sample - first, item) for sample, item in computed.pairs]
+    return original(self, replace(computed, pairs=pairs))
 
 
-def _masks_of_ranks(original: Any) -> Any:
+@replacing
+def _masks_of_ranks(original: Any, self: Any, computed: Any) -> Any:
     """Drop something else on every rank."""
+    import torch.distributed as dist
 
-    def rows(self: Any, computed: Any) -> Any:
-        import torch.distributed as dist
-
-        return original(self, computed) + dist.get_rank()
-
-    return rows
+    return original(self, computed) + dist.get_rank()
 
 
-def _without_last_tokens(original: Any) -> Any:
+@replacing
+def _without_last_tokens(original: Any, batch: Any, start: int, stop: int) -> Any:
     """Leave the last tokens of every sample out of the loss."""
-
-    def slice_text(batch: Any, start: int, stop: int) -> Any:
-        mask = batch["loss_mask"].clone()
-        mask[:, -8:] = 0
-        return original({**batch, "loss_mask": mask}, start, stop)
-
-    return slice_text
+    mask = batch["loss_mask"].clone()
+    mask[:, -8:] = 0
+    return original({**batch, "loss_mask": mask}, start, stop)
 
 
-def _without_last_sample(original: Any) -> Any:
+@replacing
+def _without_last_sample(original: Any, batch: Any, start: int, stop: int) -> Any:
     """Leave the last sample of a micro-batch out of the loss."""
-
-    def slice_text(batch: Any, start: int, stop: int) -> Any:
-        mask = batch["loss_mask"].clone()
-        mask[-1] = 0
-        return original({**batch, "loss_mask": mask}, start, stop)
-
-    return slice_text
+    mask = batch["loss_mask"].clone()
+    mask[-1] = 0
+    return original({**batch, "loss_mask": mask}, start, stop)
 
 
 FAULTS = (

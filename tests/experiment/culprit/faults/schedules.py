@@ -12,6 +12,7 @@ from tests.experiment.culprit.faults.layouts import replicas, stages
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
 from tests.layouts_experts import experts_config
+from tests.planted import replacing
 from tests.whole_runs import IN_FULL, OVERLAPPED, SHARDED_STATES, TWO_INSTANCES, in_rows, with_sizes
 
 BOTH = IMAGES, LANGUAGE
@@ -31,52 +32,43 @@ def _in_chunks() -> ExperimentConfig:
     return config.finalize()
 
 
-def _twice(original: Any) -> Any:
-    def done_twice(self: Any) -> None:
-        original(self)
-        original(self)
-
-    return done_twice
+@replacing
+def _twice(original: Any, self: Any) -> None:
+    original(self)
+    original(self)
 
 
 def _nothing(original: Any) -> Any:
     return lambda self, *args, **named: None
 
 
-def _doubled_between_chunks(original: Any) -> Any:
+@replacing
+def _doubled_between_chunks(
+    original: Any, self: Any, message: Any, edge: Any, microbatch: int, direction: int
+) -> None:
     """Send twice the numbers from the last stage to the second chunk of the first."""
-
-    def send(self: Any, message: Any, edge: Any, microbatch: int, direction: int) -> None:
-        stage = self.pipeline.graph.stages[edge.destination]
-        if not direction and stage.module == LANGUAGE and stage.place == 2:
-            message = replace(message, tensor=2 * message.tensor)
-        original(self, message, edge, microbatch, direction)
-
-    return send
+    stage = self.pipeline.graph.stages[edge.destination]
+    if not direction and stage.module == LANGUAGE and stage.place == 2:
+        message = replace(message, tensor=2 * message.tensor)
+    original(self, message, edge, microbatch, direction)
 
 
-def _not_started(original: Any) -> Any:
+@replacing
+def _not_started(original: Any, self: Any, force_all_reduce: bool | None = False) -> None:
     """Let an overlapped reduction be done before it has begun."""
+    from types import SimpleNamespace
 
-    def start(self: Any, force_all_reduce: bool | None = False) -> None:
-        from types import SimpleNamespace
-
-        self.grad_reduce_handle = SimpleNamespace(wait=lambda: None)
-
-    return start
+    self.grad_reduce_handle = SimpleNamespace(wait=lambda: None)
 
 
-def _within_instances(original: Any) -> Any:
+@replacing
+def _within_instances(original: Any, self: Any, force_all_reduce: bool | None = False) -> None:
     """Leave out the sum between instances of a distributed optimizer."""
-
-    def start(self: Any, force_all_reduce: bool | None = False) -> None:
-        config = self.ddp_config
-        count = config.num_distributed_optimizer_instances
-        config.num_distributed_optimizer_instances = 1
-        original(self, force_all_reduce)
-        config.num_distributed_optimizer_instances = count
-
-    return start
+    config = self.ddp_config
+    count = config.num_distributed_optimizer_instances
+    config.num_distributed_optimizer_instances = 1
+    original(self, force_all_reduce)
+    config.num_distributed_optimizer_instances = count
 
 
 def _tokens_of_others(original: Any) -> Any:
@@ -84,19 +76,16 @@ def _tokens_of_others(original: Any) -> Any:
     return lambda self, *args, **named: original(self, *args, **named).roll(1, 0)
 
 
-def _one_sample_of_two(original: Any) -> Any:
+@replacing
+def _one_sample_of_two(original: Any, self: Any, device: Any) -> Any:
     """Let the tokens of the second sample of a row see those of the first."""
+    import torch
 
-    def params(self: Any, device: Any) -> Any:
-        import torch
-
-        packed = original(self, device)
-        bounds = packed.cu_seqlens_q
-        packed.cu_seqlens_q = packed.cu_seqlens_kv = torch.cat([bounds[:1], bounds[2:]])
-        packed.max_seqlen_q = packed.max_seqlen_kv = int(bounds.diff().max()) * 2
-        return packed
-
-    return params
+    packed = original(self, device)
+    bounds = packed.cu_seqlens_q
+    packed.cu_seqlens_q = packed.cu_seqlens_kv = torch.cat([bounds[:1], bounds[2:]])
+    packed.max_seqlen_q = packed.max_seqlen_kv = int(bounds.diff().max()) * 2
+    return packed
 
 
 FAULTS = (

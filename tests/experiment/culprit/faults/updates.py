@@ -6,6 +6,7 @@ from mimokit.planning.seams import SeamPhase
 from tests import seams
 from tests.experiment.culprit.faults.fault import LANGUAGE, Fault
 from tests.experiment.culprit.faults.layouts import parts, replicas, shared_states
+from tests.planted import replacing
 from tests.whole_runs import learned_positions_on_contexts
 
 NORM = "all modules"
@@ -15,15 +16,12 @@ def _left_alone(original: Any) -> Any:
     return lambda self, *args, **named: None
 
 
-def _other_start(original: Any) -> Any:
+@replacing
+def _other_start(original: Any, run: int, module: str) -> int:
     """Draw weights from a seed of every rank's own."""
+    import torch.distributed as dist
 
-    def seed(run: int, module: str) -> int:
-        import torch.distributed as dist
-
-        return int(original(run, module)) + dist.get_rank()
-
-    return seed
+    return int(original(run, module)) + dist.get_rank()
 
 
 def _by_replica(original: Any) -> Any:
@@ -40,30 +38,25 @@ def _no_new_weights(original: Any) -> Any:
     return lambda self: None
 
 
-def _larger_steps(original: Any) -> Any:
-    def step_groups(self: Any) -> None:
-        for group in self.param_groups:
-            group["lr"] *= 2
-        original(self)
-        for group in self.param_groups:
-            group["lr"] /= 2
-
-    return step_groups
+@replacing
+def _larger_steps(original: Any, self: Any) -> None:
+    for group in self.param_groups:
+        group["lr"] *= 2
+    original(self)
+    for group in self.param_groups:
+        group["lr"] /= 2
 
 
-def _shards_counted_once(original: Any) -> Any:
+@replacing
+def _shards_counted_once(original: Any, self: Any, parameter: Any) -> bool:
     """Count cut vectors on the first rank alone, as if all had the same.
 
     Finding 8 of Megatron-LM 7452.
     """
+    from mimokit.engine.parallel.marks import is_cut
 
-    def owns(self: Any, parameter: Any) -> bool:
-        from mimokit.engine.parallel.marks import is_cut
-
-        alike = is_cut(parameter) and parameter.dim() == 1
-        return bool(original(self, parameter)) and not (alike and self.groups.tp.rank())
-
-    return owns
+    alike = is_cut(parameter) and parameter.dim() == 1
+    return bool(original(self, parameter)) and not (alike and self.groups.tp.rank())
 
 
 FAULTS = (
