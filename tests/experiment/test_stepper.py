@@ -19,7 +19,7 @@ from tests.layouts_apart import apart_config, apart_multimodal_config
 from tests.layouts_experts import experts_config
 from tests.layouts_multimodal import LANGUAGE, PRESENCE, multimodal_config
 from tests.layouts_pipelines import shared_pipeline
-from tests.planted import planted
+from tests.planted import planted, replacing
 from tests.symptoms import acted_on_after
 from tests.whole_runs import in_rows, recomputed, stages_on_contexts
 
@@ -275,11 +275,9 @@ def test_tensors_that_are_no_longer_kept_are_named_so(cluster):
 # What differs is found as it happens.
 
 
-def _rows_reversed(original):
-    def send(self, message, *crossing):
-        original(self, replace(message, tensor=message.tensor.flip(0)), *crossing)
-
-    return send
+@replacing
+def _rows_reversed(original, self, message, *crossing):
+    original(self, replace(message, tensor=message.tensor.flip(0)), *crossing)
 
 
 def test_rows_of_the_wrong_samples_are_found(cluster):
@@ -297,12 +295,10 @@ def test_rows_of_the_wrong_samples_are_found(cluster):
         )
 
 
-def _gathered_backwards(original):
-    def gather_in_place(whole, sizes, group):
-        original(whole, sizes, group)
-        whole.copy_(whole.flip(0))
-
-    return gather_in_place
+@replacing
+def _gathered_backwards(original, whole, sizes, group):
+    original(whole, sizes, group)
+    whole.copy_(whole.flip(0))
 
 
 def test_pieces_gathered_in_the_wrong_order_are_found(cluster):

@@ -15,7 +15,7 @@ from tests import seams
 from tests.invariance import assert_computes_the_same
 from tests.layouts_apart import apart_config, apart_multimodal_config, with_adapter
 from tests.layouts_multimodal import LANGUAGE
-from tests.planted import planted
+from tests.planted import planted, replacing
 from tests.whole_runs import whole_runs
 
 
@@ -38,16 +38,13 @@ def test_gradients_pass_as_far_back_as_something_is_trained(cluster, run):
     assert {n for n, off in report.gradient_differences[0].items() if off > 0}.isdisjoint(frozen)
 
 
-def _items_miscounted(within, original):
+@replacing
+def _items_miscounted(within, original, self, message, edge, microbatch, direction):
     """Plant: items have the rows of the one before, in the micro-batch or within their sample."""
-
-    def send(self, message, edge, microbatch, direction):
-        if self.pipeline.graph.stages[edge.destination].module == "adapter" and not direction:
-            parts = message.sizes.split(message.items) if within else [message.sizes]
-            message = replace(message, sizes=torch.cat([part.roll(1, 0) for part in parts]))
-        original(self, message, edge, microbatch, direction)
-
-    return send
+    if self.pipeline.graph.stages[edge.destination].module == "adapter" and not direction:
+        parts = message.sizes.split(message.items) if within else [message.sizes]
+        message = replace(message, sizes=torch.cat([part.roll(1, 0) for part in parts]))
+    original(self, message, edge, microbatch, direction)
 
 
 def test_rows_that_are_counted_as_those_of_another_item_are_found(cluster):
@@ -101,15 +98,12 @@ def _two_encoders():
     return with_adapter(apart_multimodal_config(sizes), (2, 1, 2), "clip", others=("dino",))
 
 
-def _encoders_swapped(original):
+@replacing
+def _encoders_swapped(original, self, given):
     """Plant: of each sample the items of the second encoder come before those of the first."""
-
-    def forward(self, given):
-        if self.name == "adapter":
-            self._incoming = sorted(self._incoming, reverse=True)
-        return original(self, given)
-
-    return forward
+    if self.name == "adapter":
+        self._incoming = sorted(self._incoming, reverse=True)
+    return original(self, given)
 
 
 def test_items_of_two_encoders_in_another_order_are_found(cluster):

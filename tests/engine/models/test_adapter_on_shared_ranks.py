@@ -5,22 +5,19 @@ from dataclasses import replace
 from mimokit.experiment import verify
 from tests import seams
 from tests.experiment.own_forward_step import forward_step
-from tests.planted import planted
+from tests.planted import planted, replacing
 from tests.whole_runs import adapted_on_shared_ranks, adapter_of_replicas_without_items
 
 AROUND = adapted_on_shared_ranks((4, 1, 1), (1, 1, 4), (2, 2, 1))
 
 
-def _gradients_shifted(original):
+@replacing
+def _gradients_shifted(original, self, message, edge, microbatch, direction):
     """Plant: the gradients of rows arrive at the encoder one row too late."""
-
-    def send(self, message, edge, microbatch, direction):
-        destination = self.pipeline.graph.stages[edge.destination].module
-        if direction and destination == "adapter":
-            message = replace(message, tensor=message.tensor.roll(1, 0))
-        original(self, message, edge, microbatch, direction)
-
-    return send
+    destination = self.pipeline.graph.stages[edge.destination].module
+    if direction and destination == "adapter":
+        message = replace(message, tensor=message.tensor.roll(1, 0))
+    original(self, message, edge, microbatch, direction)
 
 
 def test_gradients_that_are_shifted_around_a_pipeline_are_found(cluster):

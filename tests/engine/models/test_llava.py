@@ -8,7 +8,7 @@ from mimokit.experiment import compute_oracle, verify
 from tests import seams
 from tests.hugging_face_oracle import assert_is_hugging_face, of_hugging_face
 from tests.llava import llava_checkpoint, llava_config, logits_of
-from tests.planted import planted
+from tests.planted import planted, replacing
 from tests.whole_runs import whole_runs
 
 STEPS = 2
@@ -34,13 +34,10 @@ def test_it_computes_and_trains_as_hugging_face_does(cluster, run):
     assert_is_hugging_face(cluster, config, oracle, expected, run.steps)
 
 
-def _with_the_class_token(original):
+@replacing
+def _with_the_class_token(original, self, hidden, sizes=None):
     """Keep the class token in place of the last patch."""
-
-    def finish(self, hidden, sizes=None):
-        return original(self, torch.cat([hidden[-1:], hidden[:-1]]), sizes)
-
-    return finish
+    return original(self, torch.cat([hidden[-1:], hidden[:-1]]), sizes)
 
 
 def test_a_class_token_in_place_of_a_patch_is_found(cluster):

@@ -5,7 +5,7 @@ import functools
 from mimokit.experiment import compute_oracle, verify
 from tests import seams
 from tests.hugging_face_oracle import assert_is_hugging_face, of_hugging_face
-from tests.planted import planted
+from tests.planted import planted, replacing
 from tests.qwen_vl import logits_of, model_of, qwen_config
 from tests.whole_runs import whole_runs
 
@@ -27,13 +27,10 @@ def test_it_computes_and_trains_as_hugging_face_does(cluster, run):
     assert_is_hugging_face(cluster, config, oracle, expected, run.steps)
 
 
-def _in_another_order(original):
+@replacing
+def _in_another_order(original, weights, kind, projector, file, ours):
     """Plant: the mergers of two inner layers are exchanged."""
-
-    def add(weights, kind, projector, file, ours):
-        return original(weights, kind, projector, file.translate({48: "1", 49: "0"}), ours)
-
-    return add
+    return original(weights, kind, projector, file.translate({48: "1", 49: "0"}), ours)
 
 
 def test_mergers_in_another_order_are_found(cluster):

@@ -7,22 +7,19 @@ from tests import seams
 from tests.engine.user_loop.test_documents_loop import homogeneous
 from tests.invariance import assert_computes_the_same
 from tests.layouts import digits_config
-from tests.planted import planted
+from tests.planted import planted, replacing
 from tests.whole_runs import LANGUAGE, OVERLAPPED, whole_runs, with_sizes
 
 COUNTS = (1, 3)
 """Micro-batches of two steps. With as many in each Megatron would wait for all of them anyway."""
 
 
-def _small_buckets(original):
+@replacing
+def _small_buckets(original, execution):
     """Let a module have many buckets; they take 40 million numbers."""
-
-    def config(execution):
-        made = original(execution)
-        made.bucket_size = 2000
-        return made
-
-    return config
+    made = original(execution)
+    made.bucket_size = 2000
+    return made
 
 
 @whole_runs("overlapped reduction")

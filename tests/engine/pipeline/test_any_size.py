@@ -11,7 +11,7 @@ from mimokit.experiment import verify
 from tests import seams
 from tests.layouts_apart import apart_multimodal_config
 from tests.layouts_multimodal import LANGUAGE
-from tests.planted import planted
+from tests.planted import planted, replacing
 
 
 def test_grids_and_positions_have_slots():
@@ -26,16 +26,13 @@ def test_grids_and_positions_have_slots():
     ]
 
 
-def _grids_shrunk(original):
+@replacing
+def _grids_shrunk(original, self, microbatch, edge, message):
     """Plant: grids arrive that describe fewer rows than came with them."""
-
-    def take(self, microbatch, edge, message):
-        if message.sizes is not None:
-            shrunk = torch.tensor([1, 2, 2]).expand(len(message.sizes), -1)
-            message = replace(message, sizes=shrunk)
-        original(self, microbatch, edge, message)
-
-    return take
+    if message.sizes is not None:
+        shrunk = torch.tensor([1, 2, 2]).expand(len(message.sizes), -1)
+        message = replace(message, sizes=shrunk)
+    original(self, microbatch, edge, message)
 
 
 def test_rows_that_do_not_match_their_grids_are_refused(cluster):

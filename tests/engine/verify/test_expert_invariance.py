@@ -20,7 +20,7 @@ from tests.experiment.culprit.faults.routing import (
 from tests.invariance import oracle_of
 from tests.layouts_experts import BALANCED, experts_config, frozen_experts_config
 from tests.layouts_multimodal import LANGUAGE
-from tests.planted import planted
+from tests.planted import planted, replacing
 from tests.rows import rows
 from tests.whole_runs import balanced_decoder_on_stages, experts_of_encoders_on_stages, in_precision
 
@@ -46,17 +46,14 @@ def _verified(cluster, config, target, make):
     return report
 
 
-def _counted(original):
+@replacing
+def _counted(original, self, *given, **options):
     """Plant: what a rank without images computes counts as tokens of its own."""
+    from mimokit.engine.models.rng import computing_lengths, lengths_computed, row_computed
 
-    def routing(self, *given, **options):
-        from mimokit.engine.models.rng import computing_lengths, lengths_computed, row_computed
-
-        lengths = lengths_computed()
-        with computing_lengths(None if lengths == [0] else lengths, row_computed()):
-            return original(self, *given, **options)
-
-    return routing
+    lengths = lengths_computed()
+    with computing_lengths(None if lengths == [0] else lengths, row_computed()):
+        return original(self, *given, **options)
 
 
 def test_check_catches_items_that_no_sample_has(cluster):

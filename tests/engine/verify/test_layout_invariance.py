@@ -9,7 +9,7 @@ from mimokit.experiment.verification_report import ADAM_EPSILON
 from tests import seams
 from tests.invariance import STEPS, oracle_of
 from tests.layouts import digits_config
-from tests.planted import planted
+from tests.planted import planted, replacing
 
 
 def test_the_oracle_takes_real_steps(cluster):
@@ -17,16 +17,13 @@ def test_the_oracle_takes_real_steps(cluster):
     assert losses[-1] < losses[0] - 0.05
 
 
-def _of_twice_the_scale(original):
+@replacing
+def _of_twice_the_scale(original, modules):
     """Plant: all gradients are twice as large, which clipping and Adam hide."""
-
-    def finalize(modules):
-        count = original(modules)
-        for module, _ in modules:
-            module.scale_gradients(2.0)
-        return count
-
-    return finalize
+    count = original(modules)
+    for module, _ in modules:
+        module.scale_gradients(2.0)
+    return count
 
 
 def test_check_catches_gradients_of_a_wrong_scale_that_are_clipped(cluster):
@@ -41,15 +38,12 @@ def test_check_catches_gradients_of_a_wrong_scale_that_are_clipped(cluster):
     assert not report.passed
 
 
-def _encoder_by(factor, original):
+@replacing
+def _encoder_by(factor, original, modules):
     """Plant: the gradients of the encoder are a little more than they are."""
-
-    def finalize(modules):
-        count = original(modules)
-        modules[0][0].scale_gradients(factor)
-        return count
-
-    return finalize
+    count = original(modules)
+    modules[0][0].scale_gradients(factor)
+    return count
 
 
 def test_large_gradients_are_no_false_alarm_and_hide_no_fault(cluster):

@@ -17,7 +17,7 @@ from tests.experiment.culprit.reports import CULPRIT
 from tests.layouts import digits_config
 from tests.layouts_drawn import numbered_config
 from tests.layouts_experts import experts_config
-from tests.planted import planted
+from tests.planted import planted, replacing
 from tests.whole_runs import latent_config, samples_in_another_order, with_sizes
 
 QUICK = (
@@ -162,13 +162,11 @@ def test_an_operation_that_is_not_deterministic_is_said_first(cluster):
     assert report.verdict.startswith("Two runs of one process gave different numbers: an operation")
 
 
-def _noisy(original):
-    def forward(*args, **named):
-        import time
+@replacing
+def _noisy(original, *args, **named):
+    import time
 
-        return original(*args, **named) * (1 + 1e-3 * (time.perf_counter_ns() % 997) / 997)
-
-    return forward
+    return original(*args, **named) * (1 + 1e-3 * (time.perf_counter_ns() % 997) / 997)
 
 
 def test_layouts_of_different_models_are_not_compared(cluster):

@@ -28,7 +28,7 @@ from tests.layouts import digits_config
 from tests.layouts_apart import apart_config, with_adapter
 from tests.layouts_experts import BALANCED, experts_config
 from tests.layouts_multimodal import multimodal_config
-from tests.planted import planted
+from tests.planted import planted, replacing
 from tests.whole_runs import (
     LATENT_ATTENTION,
     adapted_on_shared_ranks,
@@ -265,41 +265,35 @@ def test_a_rank_whose_weights_go_another_way_is_named(cluster: EngineCluster) ->
     ]
 
 
-def drifting(original: Any) -> Any:
+@replacing
+def drifting(original: Any, model: Any, iteration: int, collectives: Any) -> Any:
     """Exchange two entries of a norm on rank 3, and draw a number there, before the first look."""
+    import torch
+    import torch.distributed as dist
 
-    def look(model: Any, iteration: int, collectives: Any) -> Any:
-        import torch
-        import torch.distributed as dist
-
-        if dist.get_rank() == 3 and not iteration:
-            torch.rand(1)
-            module = model.modules()["language_module"].module
-            with torch.no_grad():
-                for name, parameter in module.named_parameters():
-                    if name.endswith("final_layernorm.weight"):
-                        ends = [int(parameter.argmin()), int(parameter.argmax())]
-                        assert parameter[ends[0]] != parameter[ends[1]]
-                        parameter[ends] = parameter[ends[::-1]]
-        return original(model, iteration, collectives)
-
-    return look
+    if dist.get_rank() == 3 and not iteration:
+        torch.rand(1)
+        module = model.modules()["language_module"].module
+        with torch.no_grad():
+            for name, parameter in module.named_parameters():
+                if name.endswith("final_layernorm.weight"):
+                    ends = [int(parameter.argmin()), int(parameter.argmax())]
+                    assert parameter[ends[0]] != parameter[ends[1]]
+                    parameter[ends] = parameter[ends[::-1]]
+    return original(model, iteration, collectives)
 
 
-def summing_once_more(original: Any) -> Any:
+@replacing
+def summing_once_more(original: Any, modules: Any) -> float:
     """Let ranks 2 and 3 have one more all-reduce in the group of their shards."""
+    import torch
+    import torch.distributed as dist
 
-    def finalize(modules: Any) -> float:
-        import torch
-        import torch.distributed as dist
-
-        if dist.get_rank() > 1:
-            module, _ = modules[-1]
-            dist.all_reduce(torch.zeros(1), group=module.ownership.groups.tp)
-        tokens: float = original(modules)
-        return tokens
-
-    return finalize
+    if dist.get_rank() > 1:
+        module, _ = modules[-1]
+        dist.all_reduce(torch.zeros(1), group=module.ownership.groups.tp)
+    tokens: float = original(modules)
+    return tokens
 
 
 def networks_of(config: ExperimentConfig, **changed: Mapping[str, Any]) -> ExperimentConfig:

@@ -15,7 +15,7 @@ from mimokit.cli import shared
 from mimokit.cli.main import app
 from tests import seams
 from tests.hugging_face_weights import checkpoint
-from tests.planted import planted
+from tests.planted import planted, replacing
 from tests.qwen_vl import qwen_checkpoint
 from tests.rows import rows
 
@@ -25,16 +25,13 @@ if TYPE_CHECKING:
 ROWS = ["--tokens", "1,2,3", "--tokens", "4,5"]
 
 
-def broken(original: Any) -> Any:
+@replacing
+def broken(original: Any, module: Any, *others: Any) -> None:
     """Load other weights of a layer."""
-
-    def load(module: Any, *others: Any) -> None:
-        original(module, *others)
-        for name, parameter in module.named_parameters():
-            if name.endswith("layers.3.mlp.linear_fc1.weight"):
-                parameter.data[0] += 0.1
-
-    return load
+    original(module, *others)
+    for name, parameter in module.named_parameters():
+        if name.endswith("layers.3.mlp.linear_fc1.weight"):
+            parameter.data[0] += 0.1
 
 
 def copied(name: str, target: Path, **changed: Any) -> Path:

@@ -18,7 +18,7 @@ from mimokit.experiment import ShardedModel
 from tests import seams
 from tests.hugging_face_weights import checkpoint
 from tests.llava import IMAGE_TOKEN, llava_checkpoint
-from tests.planted import planted
+from tests.planted import planted, replacing
 
 PROMPTS = [[1, 2, 3, 100, 5, 6, 7], [9, 50, 100], [4, 4]]
 SAMPLED: dict[str, Any] = {"temperature": 0.8, "top_k": 50, "top_p": 0.9, "seed": 7}
@@ -115,13 +115,11 @@ def test_a_rank_killed_while_loading_is_named_and_the_next_call_loads(
         assert model.generate(PROMPTS, 4, stop_tokens=[]).tokens == wanted
 
 
-def dies_on_rank_1(original: Any) -> Any:
-    def load(directory: Any, group: Any, **how: Any) -> Any:
-        if group.rank() == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return original(directory, group, **how)
-
-    return load
+@replacing
+def dies_on_rank_1(original: Any, directory: Any, group: Any, **how: Any) -> Any:
+    if group.rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return original(directory, group, **how)
 
 
 def test_the_stop_button_ends_after_a_token_and_the_model_stays(cluster: EngineCluster) -> None:
@@ -145,14 +143,12 @@ def test_the_stop_button_ends_after_a_token_and_the_model_stays(cluster: EngineC
         assert model.generate(PROMPTS, 2, stop_tokens=[]).tokens == wanted
 
 
-def slow(original: Any) -> Any:
-    def one(*arguments: Any) -> Any:
-        import time
+@replacing
+def slow(original: Any, *arguments: Any) -> Any:
+    import time
 
-        time.sleep(0.05)
-        return original(*arguments)
-
-    return one
+    time.sleep(0.05)
+    return original(*arguments)
 
 
 def test_logits_that_are_no_numbers_name_the_rank(cluster: EngineCluster, tmp_path: Path) -> None:

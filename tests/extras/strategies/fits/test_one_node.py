@@ -62,6 +62,12 @@ def simple(**arguments: Any) -> SimpleReduceStrategy:
     return SimpleReduceStrategy(SGD, **arguments)
 
 
+def fit(folder: Path, **options: Any) -> nn.Module:
+    """Fit a linear model, on batches of 8 where nothing else is said."""
+    usual = {"strategy": simple(), "batch_size": 8, "val_size": 20, **places(folder)}
+    return trainer(OneNode(), Linear).fit(**{**usual, **options})
+
+
 def test_one_node_is_a_plain_loop_to_the_bit(tmp_path: Path) -> None:
     """Two micro-batches a step, and a last batch of three samples in every epoch."""
     one = Trainer(net(Linear), samples(11), samples(8, 1), cluster=OneNode())
@@ -206,10 +212,8 @@ def test_weights_and_biases_hears_of_a_fit_in_bf16(
         lambda module, _, out: seen.append(out.dtype) if isinstance(module, nn.Linear) else None
     )
     try:
-        trainer(OneNode(), Linear).fit(
-            strategy=simple(), max_steps=2, batch_size=8, minibatch_size=8, val_size=20,
-            autocast=True, wandb_project="mine", run_name="logged", **places(tmp_path),
-        )  # fmt: skip
+        options = {"autocast": True, "wandb_project": "mine", "run_name": "logged"}
+        fit(tmp_path, max_steps=2, minibatch_size=8, **options)
     finally:
         handle.remove()
     assert (told["project"], told["name"], told["exit_code"]) == ("mine", "logged", 0)
@@ -336,20 +340,16 @@ class Planted:
 
 
 def test_resuming_runs_nothing_that_lies_in_the_folder(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"max_steps": 4, "batch_size": 8, "val_size": 20, "run_name": "mine",
-                               "strategy": simple(), **places(tmp_path)}  # fmt: skip
-    trainer(OneNode(), Linear).fit(checkpoint_interval=2, **options)
+    fit(tmp_path, max_steps=4, run_name="mine", checkpoint_interval=2)
     path = tmp_path / "checkpoints" / "mimokit" / "mine" / "0" / "checkpoint.pt"
     torch.save(Planted(tmp_path / "run"), path)
     with pytest.raises(FitError, match=r"is of an earlier version of mimokit, or was not written"):
-        trainer(OneNode(), Linear).fit(resume=True, **options)
+        fit(tmp_path, max_steps=4, run_name="mine", resume=True)
     assert not (tmp_path / "run").exists()
 
 
 def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"max_steps": 2, "batch_size": 8, "val_size": 20, "run_name": "torn",
-                               "strategy": simple(), **places(tmp_path)}  # fmt: skip
-    trainer(OneNode(), Linear).fit(checkpoint_interval=2, **options)
+    fit(tmp_path, max_steps=2, run_name="torn", checkpoint_interval=2)
     path = tmp_path / "checkpoints" / "mimokit" / "torn" / "0" / "checkpoint.pt"
     content = bytearray(path.read_bytes())
     with zipfile.ZipFile(path) as archive:
@@ -357,7 +357,7 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
     content[content.index(numbers)] ^= 1
     path.write_bytes(content)
     with pytest.raises(FitError, match=r"node 0: checkpoint .* cannot be read: "):
-        trainer(OneNode(), Linear).fit(resume=True, **options)
+        fit(tmp_path, max_steps=2, run_name="torn", resume=True)
 
 
 def edit(text: str) -> str:
@@ -387,19 +387,17 @@ def without_a_row(text: str) -> str:
 def test_damaged_tables_are_refused_before_a_fit_goes_on(
     tmp_path: Path, file: FitFile, change: Callable[[str], str], why: str
 ) -> None:
-    options: dict[str, Any] = {"batch_size": 8, "val_size": 20, "run_name": "mine",
-                               "strategy": simple(), **places(tmp_path)}  # fmt: skip
-    trainer(OneNode(), Linear).fit(max_steps=4, checkpoint_interval=2, **options)
+    fit(tmp_path, run_name="mine", max_steps=4, checkpoint_interval=2)
     folder = tmp_path / "logs" / "mine"
     path = folder / file
     right = path.read_text()
     path.write_text(change(right))
     before = {each: each.read_bytes() for each in folder.iterdir() if each.is_file()}
     with pytest.raises(ConfigError, match=f"fit: resume is True, but .*{file} .*{why}"):
-        trainer(OneNode(), Linear).fit(max_steps=6, resume=True, **options)
+        fit(tmp_path, run_name="mine", max_steps=6, resume=True)
     assert {each: each.read_bytes() for each in folder.iterdir() if each.is_file()} == before
     path.write_text(right)
-    trainer(OneNode(), Linear).fit(max_steps=6, resume=True, **options)
+    fit(tmp_path, run_name="mine", max_steps=6, resume=True)
     assert pd.read_csv(folder / FitFile.TRAIN)["step"].tolist() == [1, 2, 3, 4, 5, 6]
 
 
@@ -407,34 +405,31 @@ def test_tables_of_a_killed_client_have_a_digest_of_what_it_wrote_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows that follow are cut off where they are behind the checkpoint."""
-    options: dict[str, Any] = {"batch_size": 8, "val_size": 20, "run_name": "mine",
-                               "strategy": simple(), **places(tmp_path)}  # fmt: skip
     with monkeypatch.context() as patch:
         patch.setattr(FitTables, "write", lambda self, further: None)
         patch.setattr(tables, "SEALED_EVERY", 0.0)
-        trainer(OneNode(), Linear).fit(max_steps=4, checkpoint_interval=2, **options)
+        fit(tmp_path, run_name="mine", max_steps=4, checkpoint_interval=2)
     table = tmp_path / "logs" / "mine" / FitFile.TRAIN
     right = table.read_text()
     table.write_text(edit(right))
     with pytest.raises(ConfigError, match="has other rows than the fit has written"):
-        trainer(OneNode(), Linear).fit(max_steps=6, resume=True, **options)
+        fit(tmp_path, run_name="mine", max_steps=6, resume=True)
     table.write_text(right + "5,40,9.0,9.0,0.5\n")
-    trainer(OneNode(), Linear).fit(max_steps=6, resume=True, **options)
+    fit(tmp_path, run_name="mine", max_steps=6, resume=True)
     assert 9.0 not in pd.read_csv(table)["train_loss"].tolist()
 
 
 def test_resuming_without_a_checkpoint_leaves_the_tables(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"batch_size": 8, "val_size": 20, "run_name": "b",
-                               "strategy": simple(), **places(tmp_path)}  # fmt: skip
-    trainer(OneNode(), Linear).fit(max_steps=4, **options)
+    options: dict[str, Any] = {"run_name": "b", "strategy": simple(), "batch_size": 8}
+    fit(tmp_path, max_steps=4, **options)
     folder = tmp_path / "logs" / "b"
     before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
     with pytest.raises(ConfigError, match=r"resume is True, but .*mimokit/b holds no checkpoint"):
-        trainer(OneNode(), Linear).fit(max_steps=8, resume=True, **options)
+        fit(tmp_path, max_steps=8, resume=True, **options)
     elsewhere = trainer(OneNode(), Linear)
     elsewhere.cluster.is_local = False  # type: ignore[union-attr, misc]
     with pytest.raises(FitError, match=r"resume is True, but .*mimokit/b holds no checkpoint"):
-        elsewhere.fit(max_steps=8, resume=True, **options)
+        elsewhere.fit(max_steps=8, resume=True, val_size=20, **options, **places(tmp_path))
     after = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
     tables = [name for name in before if name.endswith(".csv")]
     assert len(tables) == 3
@@ -443,18 +438,16 @@ def test_resuming_without_a_checkpoint_leaves_the_tables(tmp_path: Path) -> None
 
 def test_checkpoints_that_cannot_be_written_are_refused(tmp_path: Path) -> None:
     """Before the first step; a disk that fills up later is named in words."""
-    options: dict[str, Any] = {"max_steps": 2, "batch_size": 8, "val_size": 20,
-                               "checkpoint_interval": 2, "strategy": simple()}  # fmt: skip
-    where = places(tmp_path)
+    options = {"max_steps": 2, "checkpoint_interval": 2}
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match=r"file.*cannot be written there"):
-        trainer(OneNode(), Linear).fit(**options, **{**where, "save_dir": tmp_path / "file"})
+        fit(tmp_path, **options, save_dir=tmp_path / "file")
 
     folder = tmp_path / "checkpoints" / "mimokit" / "full" / "0"
     folder.mkdir(parents=True)
     (folder / ".checkpoint.pt.part").symlink_to("/dev/full")
     with pytest.raises(FitError, match=r"node 0: .*cannot be written: No space left on device"):
-        trainer(OneNode(), Linear).fit(run_name="full", **options, **where)
+        fit(tmp_path, run_name="full", **options)
 
 
 def test_a_fit_can_be_stopped(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from mimokit.extras.strategies.exchanges import plan_strategy
 from tests import seams
 from tests.extras.strategies.nodes.nodes import SEED, Case, Outcome, net, train_all
 from tests.extras.strategies.nodes.oracle import Oracle
-from tests.planted import planted
+from tests.planted import planted, replacing
 
 NODES = 4
 TOLERANCE = 1e-5
@@ -129,23 +129,19 @@ def test_nodes_hold_the_same_bits_after_a_full_exchange(
         assert not torch.equal(outcomes[name][0].weights[1], outcomes[name][1].weights[1])
 
 
-def share_memory(original: Any) -> Any:
-    def write(self: Any, mix: float = 0.0) -> None:
-        for outer, inner in zip(self.outer, self.inner, strict=True):
-            inner.data = outer.data
-
-    return write
+@replacing
+def share_memory(original: Any, self: Any, mix: float = 0.0) -> None:
+    for outer, inner in zip(self.outer, self.inner, strict=True):
+        inner.data = outer.data
 
 
-def mask_of_its_own(original: Any) -> Any:
-    def indices(self: Any, *given: Any) -> Any:
-        import dataclasses
+@replacing
+def mask_of_its_own(original: Any, self: Any, *given: Any) -> Any:
+    import dataclasses
 
-        import torch.distributed as dist
+    import torch.distributed as dist
 
-        return original(dataclasses.replace(self, seed=self.seed + dist.get_rank()), *given)
-
-    return indices
+    return original(dataclasses.replace(self, seed=self.seed + dist.get_rank()), *given)
 
 
 def one_step_late(original: Any) -> Any:

@@ -14,20 +14,17 @@ from mimokit.experiment import train
 from tests import seams
 from tests.evaluations import QUICK
 from tests.layouts import digits_config
-from tests.planted import planted
+from tests.planted import planted, replacing
 
 
-def _killed(original: Any) -> Any:
+@replacing
+def _killed(original: Any, self: Any, exchange: Any) -> Any:
     """Plant: rank 1 of replica 1 dies when its peers have begun the exchange."""
+    import torch.distributed as dist
 
-    def begin(self: Any, exchange: Any) -> Any:
-        import torch.distributed as dist
-
-        if self.rank == 1 and dist.get_rank() == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return original(self, exchange)
-
-    return begin
+    if self.rank == 1 and dist.get_rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return original(self, exchange)
 
 
 def test_a_rank_that_is_killed_in_an_exchange_is_named(
