@@ -1,14 +1,14 @@
 """Faults that are planted in plans: what each changes, and in which layouts."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from typing import Any
 
 from mimokit.config import ExperimentConfig
 from mimokit.config.runtime import ZERO_BUBBLE
-from mimokit.planning.bridges.routes import Transfer
+from mimokit.planning.bridges.routes import Route, Transfer
 from mimokit.planning.layout import checked_config, plan_checked
-from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.schedule import Step
 from mimokit.planning.types import ColocatedBridge, DisjointBridge, LayoutPlan
 from mimokit.step_kinds import StepKind
@@ -81,45 +81,54 @@ def planted() -> Iterator[PlannedFault]:
                 yield PlannedFault(name, what, wrong, config)
 
 
-Ranges = dict[int, tuple[int, int]]
+Ranges = Mapping[int, tuple[int, int]]
+Move = Callable[[int, int], tuple[int, int]]
 
 
-def _of_one(
-    module: str, attribute: str, change: Callable[[int, Ranges], None], place: int, plan: LayoutPlan
-) -> LayoutPlan:
-    """Change the samples of one rank in a module."""
-    batch = plan.batch.modules[module]
-    ranges = dict(getattr(batch, attribute))
-    change(place, ranges)
-    modules = {**plan.batch.modules, module: replace(batch, **{attribute: ranges})}
+def _of_one(ranges: Ranges, place: int, move: Move | None) -> Ranges:
+    """Return the samples of ranks, of which one has others; None: it has none."""
+    changed = dict(ranges)
+    rank = sorted(changed)[place]
+    start, stop = changed.pop(rank)
+    return changed if move is None else {**ranges, rank: move(start, stop)}
+
+
+def _later(start: int, stop: int) -> tuple[int, int]:
+    return start + 1, stop + 1
+
+
+def _shorter(start: int, stop: int) -> tuple[int, int]:
+    return start, stop - 1
+
+
+def _with_batch(plan: LayoutPlan, module: str, **changes: Any) -> LayoutPlan:
+    modules = {**plan.batch.modules, module: replace(plan.batch.modules[module], **changes)}
     return replace(plan, batch=replace(plan.batch, modules=modules))
 
 
-def _one_sample(place: int, ranges: Ranges) -> None:
-    rank = sorted(ranges)[place]
-    start, _ = ranges[rank]
-    ranges[rank] = start, start + 1
+def _samples(
+    module: str, attribute: str, place: int, move: Move | None, plan: LayoutPlan
+) -> LayoutPlan:
+    ranges = getattr(plan.batch.modules[module], attribute)
+    return _with_batch(plan, module, **{attribute: _of_one(ranges, place, move)})
 
 
-def _shifted(place: int, ranges: Ranges) -> None:
-    rank = sorted(ranges)[place]
-    start, stop = ranges[rank]
-    ranges[rank] = start + 1, stop + 1
+def _not_read(module: str, plan: LayoutPlan) -> LayoutPlan:
+    return _with_batch(plan, module, loads=plan.batch.modules[module].loads[:-1])
 
 
-def _shortened(place: int, ranges: Ranges) -> None:
-    rank = sorted(ranges)[place]
-    start, stop = ranges[rank]
-    ranges[rank] = start, stop - 1
+def _microbatch_size(plan: LayoutPlan) -> LayoutPlan:
+    size = plan.batch.modules[LANGUAGE].micro_batch_size
+    return _with_batch(plan, LANGUAGE, micro_batch_size=size + 1)
 
 
-def _missing(place: int, ranges: Ranges) -> None:
-    del ranges[sorted(ranges)[place]]
+def _microbatches(plan: LayoutPlan) -> LayoutPlan:
+    batch = replace(plan.batch, num_microbatches=plan.batch.num_microbatches + 1)
+    return replace(plan, batch=batch)
 
 
-def _grid(name: str, plan: LayoutPlan, **changes: object) -> LayoutPlan:
-    ranks = replace(plan.modules[name], **changes)  # type: ignore[arg-type]
-    return replace(plan, modules={**plan.modules, name: ranks})
+def _grid(name: str, plan: LayoutPlan, **changes: Any) -> LayoutPlan:
+    return replace(plan, modules={**plan.modules, name: replace(plan.modules[name], **changes)})
 
 
 def _other_shape(module: str, plan: LayoutPlan) -> LayoutPlan | None:
@@ -132,56 +141,41 @@ def _offset(module: str, plan: LayoutPlan) -> LayoutPlan:
     return _grid(module, plan, rank_offset=plan.modules[module].rank_offset + 1)
 
 
-def _execution(module: str, field: str, plan: LayoutPlan) -> LayoutPlan:
-    execution = plan.executions[module]
-    changed = execution.resized(**{field: 2 * getattr(execution.sizes, field)})
-    return replace(plan, executions={**plan.executions, module: changed})
+def _executed(plan: LayoutPlan, module: str, **sizes: Any) -> LayoutPlan:
+    execution = plan.executions[module].resized(**sizes)
+    return replace(plan, executions={**plan.executions, module: execution})
 
 
-def _microbatches(plan: LayoutPlan) -> LayoutPlan:
-    batch = replace(plan.batch, num_microbatches=plan.batch.num_microbatches + 1)
-    return replace(plan, batch=batch)
+def _twice_the(module: str, field: str, plan: LayoutPlan) -> LayoutPlan:
+    sizes = plan.executions[module].sizes
+    return _executed(plan, module, **{field: 2 * getattr(sizes, field)})
 
 
-def _not_read(module: str, plan: LayoutPlan) -> LayoutPlan:
-    batch = plan.batch.modules[module]
-    modules = {**plan.batch.modules, module: replace(batch, loads=batch.loads[:-1])}
-    return replace(plan, batch=replace(plan.batch, modules=modules))
+def _with_bridge(plan: LayoutPlan, bridge: ColocatedBridge | DisjointBridge) -> LayoutPlan:
+    return replace(plan, bridges=(bridge, *plan.bridges[1:]))
 
 
-def _no_bridge(plan: LayoutPlan) -> LayoutPlan:
-    return replace(plan, bridges=plan.bridges[1:])
-
-
-def _colocated(change: Callable[[ColocatedBridge], object], plan: LayoutPlan) -> LayoutPlan | None:
+def _colocated(
+    change: Callable[[ColocatedBridge], ColocatedBridge], plan: LayoutPlan
+) -> LayoutPlan | None:
     bridge = plan.bridges[0]
     if not isinstance(bridge, ColocatedBridge) or bridge.direction == "equal":
         return None
-    changed = change(bridge)
-    assert isinstance(changed, ColocatedBridge)
-    return replace(plan, bridges=(changed, *plan.bridges[1:]))
+    return _with_bridge(plan, change(bridge))
 
 
-def _swapped_members(bridge: ColocatedBridge) -> ColocatedBridge:
-    first, *others = bridge.gather_groups
-    return replace(bridge, gather_groups=(first[::-1], *others))
+def _gathered(change: Callable[..., Any], plan: LayoutPlan) -> LayoutPlan | None:
+    """Change the groups in which ranks gather."""
+    return _colocated(
+        lambda bridge: replace(bridge, gather_groups=change(*bridge.gather_groups)), plan
+    )
 
 
-def _mixed_groups(bridge: ColocatedBridge) -> ColocatedBridge:
-    (first, *_), *others = bridge.gather_groups
-    group = (first, *bridge.gather_groups[0][:-1])
-    return replace(bridge, gather_groups=(group, *others))
-
-
-def _missing_group(bridge: ColocatedBridge) -> ColocatedBridge:
-    return replace(bridge, gather_groups=(*bridge.gather_groups[1:], bridge.gather_groups[0][:1]))
-
-
-def _slices(change: object, bridge: ColocatedBridge) -> ColocatedBridge:
-    kept = dict(bridge.pieces)
-    assert callable(change)
-    change(kept)
-    return replace(bridge, pieces=kept)
+def _kept(place: int, move: Move, plan: LayoutPlan) -> LayoutPlan | None:
+    """Change the rows that a rank keeps."""
+    return _colocated(
+        lambda bridge: replace(bridge, pieces=_of_one(bridge.pieces, place, move)), plan
+    )
 
 
 def _turned(bridge: ColocatedBridge) -> ColocatedBridge:
@@ -189,91 +183,76 @@ def _turned(bridge: ColocatedBridge) -> ColocatedBridge:
     return replace(bridge, direction=other)  # type: ignore[arg-type]
 
 
-def _route(way: str, change: object, plan: LayoutPlan) -> LayoutPlan | None:
+def _routed(
+    way: str, change: Callable[[Route], Route | None], plan: LayoutPlan
+) -> LayoutPlan | None:
     bridge = plan.bridges[0]
     if not isinstance(bridge, DisjointBridge):
         return None
-    route = getattr(bridge, way)
-    assert callable(change)
-    transfers = change(list(route.transfers))
-    changed = replace(bridge, **{way: replace(route, transfers=tuple(transfers))})
-    return replace(plan, bridges=(changed, *plan.bridges[1:]))
+    route = change(getattr(bridge, way))
+    return None if route is None else _with_bridge(plan, replace(bridge, **{way: route}))
 
 
-def _groups(way: str, plan: LayoutPlan) -> LayoutPlan | None:
-    bridge = plan.bridges[0]
-    if not isinstance(bridge, DisjointBridge) or not getattr(bridge, way).groups:
-        return None
-    route = getattr(bridge, way)
-    changed = replace(bridge, **{way: replace(route, groups=route.groups[1:])})
-    return replace(plan, bridges=(changed, *plan.bridges[1:]))
+def _transfers(way: str, change: Callable[..., Any], plan: LayoutPlan) -> LayoutPlan | None:
+    return _routed(way, lambda route: replace(route, transfers=(*change(*route.transfers),)), plan)
 
 
-def _first(transfers: list[Transfer], **changes: int) -> list[Transfer]:
-    return [replace(transfers[0], **changes), *transfers[1:]]
+def _other_samples(first: Transfer, *others: Transfer) -> tuple[Transfer, ...]:
+    return replace(first, start=first.start + 1, stop=first.stop + 1), *others
 
 
-def _other_samples(transfers: list[Transfer]) -> list[Transfer]:
-    return _first(transfers, start=transfers[0].start + 1, stop=transfers[0].stop + 1)
+def _not_shared(route: Route) -> Route | None:
+    return replace(route, groups=route.groups[1:]) if route.groups else None
 
 
-def _stolen(transfers: list[Transfer]) -> list[Transfer]:
-    return _first(transfers, source_rank=transfers[0].destination_rank)
+def _with_program(plan: LayoutPlan, **changes: Any) -> LayoutPlan:
+    return replace(plan, program=replace(plan.program, **changes))
 
 
-def _order(make: object, plan: LayoutPlan) -> LayoutPlan | None:
-    """Change the steps of the first list of actions."""
+def _order(make: Callable[[list[Step]], list[Step]], plan: LayoutPlan, of: int = 0) -> LayoutPlan:
+    """Change the steps of one list of actions."""
     schedule = plan.program.schedule
-    before = schedule.order
 
-    def order(graph, worker, count):  # type: ignore[no-untyped-def]
-        steps = list(before(graph, worker, count))
-        assert callable(make)
-        return make(steps) if worker == 0 else steps
+    def order(graph: Any, worker: int, count: int) -> list[Step]:
+        steps = list(schedule.order(graph, worker, count))
+        return make(steps) if worker == of else steps
 
-    changed = replace(schedule, order=order)
-    return replace(plan, program=replace(plan.program, schedule=changed))
+    return _with_program(plan, schedule=replace(schedule, order=order))
 
 
 def _chunks_exchanged(plan: LayoutPlan) -> LayoutPlan | None:
     """Change the order of the chunks in each pass of the first ranks that have several."""
-    workers, schedule = plan.program.graph.workers, plan.program.schedule
+    workers = plan.program.graph.workers
     chunked = next((n for n, stages in enumerate(workers) if len(stages) > 1), None)
     if chunked is None or plan.deployment_mode != "heterogeneous":
         return None
-    stages, before = workers[chunked], schedule.order
-    other = dict(zip(stages, stages[::-1], strict=True))
+    other = dict(zip(workers[chunked], workers[chunked][::-1], strict=True))
 
-    def order(graph, worker, count):  # type: ignore[no-untyped-def]
-        steps = list(before(graph, worker, count))
-        if worker != chunked:
-            return steps
+    def exchanged(steps: list[Step]) -> list[Step]:
         return [(kind, other[stage], microbatch) for kind, stage, microbatch in steps]
 
-    return replace(plan, program=replace(plan.program, schedule=replace(schedule, order=order)))
+    return _order(exchanged, plan, of=chunked)
 
 
-def _backward_first(steps: list[Step]) -> list[Step] | None:
+def _backward_first(steps: list[Step]) -> list[Step]:
     first = next((n for n, step in enumerate(steps) if step[0] == StepKind.BACKWARD), None)
     return steps if first is None else [steps[first], *steps[:first], *steps[first + 1 :]]
 
 
-def _without(kind: StepKind, steps: list[Step]) -> list[Step]:
-    first = next(n for n, step in enumerate(steps) if step[0] == kind)
-    return [*steps[:first], *steps[first + 1 :]]
+def _first_of(kind: StepKind, times: int, plan: LayoutPlan) -> LayoutPlan:
+    """Do the first step of a kind as often."""
+
+    def changed(steps: list[Step]) -> list[Step]:
+        first = next(n for n, step in enumerate(steps) if step[0] == kind)
+        return [*steps[:first], *times * [steps[first]], *steps[first + 1 :]]
+
+    return _order(changed, plan)
 
 
-def _twice(kind: StepKind, steps: list[Step]) -> list[Step]:
-    first = next(n for n, step in enumerate(steps) if step[0] == kind)
-    return [*steps[: first + 1], *steps[first:]]
-
-
-def _apart(
-    change: Callable[[StepKind, list[Step]], list[Step]], plan: LayoutPlan
-) -> LayoutPlan | None:
+def _apart(times: int, plan: LayoutPlan) -> LayoutPlan | None:
     """Change the steps that compute gradients of weights apart, where there are such."""
     split = plan.program.schedule.split
-    return _order(partial(change, StepKind.WEIGHT_GRADIENT), plan) if split else None
+    return _first_of(StepKind.WEIGHT_GRADIENT, times, plan) if split else None
 
 
 def _last_first(steps: list[Step]) -> list[Step]:
@@ -288,94 +267,76 @@ def _other_way_round(plan: LayoutPlan) -> LayoutPlan | None:
     return _order(_last_first, plan) if many else None
 
 
-def _deadlock(plan: LayoutPlan) -> LayoutPlan | None:
-    return _order(_backward_first, plan)
-
-
 def _stage_ranks(plan: LayoutPlan) -> LayoutPlan:
     first, *others = plan.program.ranks
-    moved = range(first.start + 1, first.stop + 1)
-    return replace(plan, program=replace(plan.program, ranks=(moved, *others)))
+    return _with_program(plan, ranks=(range(first.start + 1, first.stop + 1), *others))
 
 
 def _frozen_program(plan: LayoutPlan) -> LayoutPlan:
     schedule = replace(plan.program.schedule, frozen=frozenset({"images"}))
-    return replace(plan, program=replace(plan.program, schedule=schedule))
-
-
-def _world(plan: LayoutPlan) -> LayoutPlan:
-    return replace(plan, world_size=plan.world_size + 1)
-
-
-def _state_shards(plan: LayoutPlan) -> LayoutPlan:
-    execution = plan.executions[LANGUAGE].resized(distributed_optimizer=True, instances=3)
-    return replace(plan, executions={**plan.executions, LANGUAGE: execution})
-
-
-def _experts(plan: LayoutPlan) -> LayoutPlan:
-    ranks = plan.modules[LANGUAGE]
-    changed: ModuleRanks = replace(ranks, expert_parallel=3)
-    execution = plan.executions[LANGUAGE].resized(expert=3)
-    return replace(
-        plan,
-        modules={**plan.modules, LANGUAGE: changed},
-        executions={**plan.executions, LANGUAGE: execution},
-    )
-
-
-def _microbatch_size(plan: LayoutPlan) -> LayoutPlan:
-    batch = plan.batch.modules[LANGUAGE]
-    changed = replace(batch, micro_batch_size=batch.micro_batch_size + 1)
-    modules = {**plan.batch.modules, LANGUAGE: changed}
-    return replace(plan, batch=replace(plan.batch, modules=modules))
+    return _with_program(plan, schedule=schedule)
 
 
 CHANGES: dict[str, Change] = {
-    "a rank computes the next samples": partial(_of_one, LANGUAGE, "samples", _shifted, 0),
-    "a rank drops a sample": partial(_of_one, LANGUAGE, "samples", _shortened, -1),
-    "a rank has no samples": partial(_of_one, "images", "samples", _missing, -1),
-    "an encoder's rank is one sample off": partial(_of_one, "images", "samples", _shifted, -1),
-    "a rank reads the next samples": partial(_of_one, LANGUAGE, "loaded", _shifted, 0),
-    "a rank reads one sample": partial(_of_one, "images", "loaded", _one_sample, 0),
+    "a rank computes the next samples": partial(_samples, LANGUAGE, "samples", 0, _later),
+    "a rank drops a sample": partial(_samples, LANGUAGE, "samples", -1, _shorter),
+    "a rank has no samples": partial(_samples, "images", "samples", -1, None),
+    "an encoder's rank is one sample off": partial(_samples, "images", "samples", -1, _later),
+    "a rank reads the next samples": partial(_samples, LANGUAGE, "loaded", 0, _later),
+    "a rank reads one sample": partial(
+        _samples, "images", "loaded", 0, lambda start, _: (start, start + 1)
+    ),
     "a rank does not read labels": partial(_not_read, LANGUAGE),
     "a rank does not read images": partial(_not_read, "images"),
     "tensor and data parallel ranks exchanged": partial(_other_shape, LANGUAGE),
     "the same in the encoder": partial(_other_shape, "images"),
     "the language model one rank further": partial(_offset, LANGUAGE),
     "the encoder one rank further": partial(_offset, "images"),
-    "executed with twice the parts": partial(_execution, LANGUAGE, "tensor"),
-    "executed with twice the replicas": partial(_execution, "images", "data"),
-    "executed with twice the stages": partial(_execution, LANGUAGE, "pipeline"),
-    "executed with twice the contexts": partial(_execution, LANGUAGE, "context"),
-    "executed with twice the ranks of experts": partial(_execution, LANGUAGE, "expert"),
+    "executed with twice the parts": partial(_twice_the, LANGUAGE, "tensor"),
+    "executed with twice the replicas": partial(_twice_the, "images", "data"),
+    "executed with twice the stages": partial(_twice_the, LANGUAGE, "pipeline"),
+    "executed with twice the contexts": partial(_twice_the, LANGUAGE, "context"),
+    "executed with twice the ranks of experts": partial(_twice_the, LANGUAGE, "expert"),
     "chunks in another order": _chunks_exchanged,
     "one micro-batch more than the program has": _microbatches,
     "micro-batches of another size": _microbatch_size,
-    "no bridge": _no_bridge,
-    "a group gathers in reverse order": partial(_colocated, _swapped_members),
-    "a rank gathers twice": partial(_colocated, _mixed_groups),
-    "a group misses a rank": partial(_colocated, _missing_group),
-    "a rank keeps the next rows": partial(_colocated, partial(_slices, partial(_shifted, 0))),
-    "a rank keeps too few rows": partial(_colocated, partial(_slices, partial(_shortened, -1))),
+    "no bridge": lambda plan: replace(plan, bridges=plan.bridges[1:]),
+    "a group gathers in reverse order": partial(_gathered, lambda one, *rest: (one[::-1], *rest)),
+    "a rank gathers twice": partial(_gathered, lambda one, *rest: ((one[0], *one[:-1]), *rest)),
+    "a group misses a rank": partial(_gathered, lambda one, *rest: (*rest, one[:1])),
+    "a rank keeps the next rows": partial(_kept, 0, _later),
+    "a rank keeps too few rows": partial(_kept, -1, _shorter),
     "a bridge in the wrong direction": partial(_colocated, _turned),
-    "a transfer is left out": partial(_route, "forward", lambda t: t[1:]),
-    "a transfer is done twice": partial(_route, "forward", lambda t: [t[0], *t]),
-    "a transfer of other samples": partial(_route, "forward", _other_samples),
-    "a transfer from a rank without the samples": partial(_route, "forward", _stolen),
-    "a gradient is left out": partial(_route, "backward", lambda t: t[1:]),
-    "a gradient is sent twice": partial(_route, "backward", lambda t: [t[0], *t]),
-    "a gradient of other samples": partial(_route, "backward", _other_samples),
-    "a group does not share what arrives": partial(_groups, "forward"),
-    "a backward pass is left out": lambda p: _order(partial(_without, StepKind.BACKWARD), p),
-    "a forward pass is done twice": lambda p: _order(partial(_twice, StepKind.FORWARD), p),
-    "a backward pass is done twice": lambda p: _order(partial(_twice, StepKind.BACKWARD), p),
-    "gradients of weights are left out": partial(_apart, _without),
-    "gradients of weights are added twice": partial(_apart, _twice),
-    "a backward pass before its forward pass": _deadlock,
+    "a transfer is left out": partial(_transfers, "forward", lambda _, *rest: rest),
+    "a transfer is done twice": partial(
+        _transfers, "forward", lambda one, *rest: (one, one, *rest)
+    ),
+    "a transfer of other samples": partial(_transfers, "forward", _other_samples),
+    "a transfer from a rank without the samples": partial(
+        _transfers,
+        "forward",
+        lambda one, *rest: (replace(one, source_rank=one.destination_rank), *rest),
+    ),
+    "a gradient is left out": partial(_transfers, "backward", lambda _, *rest: rest),
+    "a gradient is sent twice": partial(
+        _transfers, "backward", lambda one, *rest: (one, one, *rest)
+    ),
+    "a gradient of other samples": partial(_transfers, "backward", _other_samples),
+    "a group does not share what arrives": partial(_routed, "forward", _not_shared),
+    "a backward pass is left out": partial(_first_of, StepKind.BACKWARD, 0),
+    "a forward pass is done twice": partial(_first_of, StepKind.FORWARD, 2),
+    "a backward pass is done twice": partial(_first_of, StepKind.BACKWARD, 2),
+    "gradients of weights are left out": partial(_apart, 0),
+    "gradients of weights are added twice": partial(_apart, 2),
+    "a backward pass before its forward pass": partial(_order, _backward_first),
     "micro-batches in another order on one end": _other_way_round,
     "a stage on other ranks": _stage_ranks,
     "a trained encoder left out of the backward pass": _frozen_program,
-    "a rank without work": _world,
-    "shards of states that do not divide": _state_shards,
-    "experts on a number of ranks that does not divide": _experts,
-}  # fmt: skip
+    "a rank without work": lambda plan: replace(plan, world_size=plan.world_size + 1),
+    "shards of states that do not divide": lambda plan: _executed(
+        plan, LANGUAGE, distributed_optimizer=True, instances=3
+    ),
+    "experts on a number of ranks that does not divide": lambda plan: _executed(
+        _grid(LANGUAGE, plan, expert_parallel=3), LANGUAGE, expert=3
+    ),
+}
