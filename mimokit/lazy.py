@@ -12,7 +12,7 @@ runs when its name is first used. `lazy_loader.attach_stub` does the same from a
 `.pyi`, but it rejects names of other packages and grimp does not read that file.
 """
 
-import ast
+import re
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -20,6 +20,9 @@ from typing import Any
 
 from mimokit.extra_rooms import MissingRoomError, is_there, room_of
 from mimokit.pip_extras import asked_for
+
+_IMPORT = re.compile(r"^    from (\S+) import[\s(]+(\w+) as", re.MULTILINE)
+"""To parse the file instead would take a tenth of `import mimokit`."""
 
 
 def lazy_names(
@@ -39,7 +42,8 @@ def lazy_names(
         file: `__file__` of the package. Its `if TYPE_CHECKING:` block lists the names as
             `from module import name as name`; `from package import name as name` names a submodule.
     """
-    homes = _imports_for_type_checking(Path(file).read_text(encoding="utf-8"))
+    source = Path(file).read_text(encoding="utf-8")
+    homes = {name: module for module, name in _IMPORT.findall(source)}
     rooms = {name: room_of(f"{home}.{name}") for name, home in homes.items()}
     missing = {name: room for name, room in rooms.items() if room and not is_there(room)}
     there = homes.keys() - missing.keys()
@@ -58,14 +62,3 @@ def lazy_names(
         return sorted({*vars(import_module(package)), *there})
 
     return load, listed, sorted(name for name in there if homes[name] != package)
-
-
-def _imports_for_type_checking(source: str) -> dict[str, str]:
-    return {
-        alias.name: statement.module
-        for block in ast.parse(source).body
-        if isinstance(block, ast.If) and getattr(block.test, "id", "") == "TYPE_CHECKING"
-        for statement in block.body
-        if isinstance(statement, ast.ImportFrom) and statement.module is not None
-        for alias in statement.names
-    }

@@ -81,7 +81,8 @@ def test_a_face_lists_its_names_and_rejects_others(face: str) -> None:
 @rows("face", *FACES)
 def test_a_face_imports_each_name_as_itself(face: str) -> None:
     """Only `import name as name` is public for type checkers."""
-    file = importlib.import_module(face).__file__
+    module = importlib.import_module(face)
+    file = module.__file__
     assert file is not None
     blocks = [node for node in ast.parse(Path(file).read_text()).body if isinstance(node, ast.If)]
     (block,) = (node for node in blocks if ast.unparse(node.test) == "TYPE_CHECKING")
@@ -93,6 +94,7 @@ def test_a_face_imports_each_name_as_itself(face: str) -> None:
     ]
     assert names
     assert all(alias.asname == alias.name for alias in names)
+    assert {alias.name for alias in names} <= set(dir(module))
 
 
 def test_rooms_of_the_package_load_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
