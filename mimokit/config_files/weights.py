@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mimokit.architecture.huggingface.stated_fields import network_fields
 from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.units import listed
@@ -43,6 +42,8 @@ def fields_of_weights(model: dict[str, Any]) -> dict[str, str]:
         if not os.path.exists(network["weights"]):
             _check_sizes(name, network)
             continue
+        from mimokit.architecture.huggingface.stated_fields import network_fields
+
         stated = network_fields(network["weights"], language=_is_language(model, name))
         for field, value in stated.items():
             if field not in network:

@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from mimokit.config.graph import Topology
 from mimokit.config.runtime import GPIPE, ZERO_BUBBLE, PipelineOrder
 from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.schedule import (
-    Action,
-    Modality,
     Order,
     Schedule,
     SharedOrder,
-    SlotPlan,
     Stage,
     StageEdge,
     StageGraph,
     gpipe,
-    plan_slots,
     shared_graph,
     zero_bubble,
 )
+
+if TYPE_CHECKING:
+    from mimokit.planning.schedule import Action, Modality, SlotPlan
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,8 @@ class PipelinePlan:
     @cached_property
     def slots(self) -> SlotPlan:
         """The slots that tensors have in the messages between stages."""
+        from mimokit.planning.schedule import plan_slots  # shared ranks send no messages
+
         kinds, axes = dict(self.modalities), self.three_axes
         return plan_slots(self.graph, kinds, axes, self.text_heads, self.in_row, self.with_grids)
 

@@ -21,7 +21,6 @@ from mimokit.planning.schedule import (
     StageGraph,
     interleaved,
     one_forward_one_backward,
-    plan_schedule,
     shared_graph,
     stage_graph,
 )
@@ -163,6 +162,8 @@ def _line(
     ranks = tuple(modules[stage.module].stage(stage.place) for stage in graph.stages)
     ends = {graph.stage(name, place).index for name, _ in graph.topology for place in (0, -1)}
     loading = [index for index in ends if not set(reading).isdisjoint(ranks[index])]
+    from mimokit.planning.schedule import plan_schedule  # shared ranks need none of its checks
+
     schedule = plan_schedule(
         graph, num_microbatches, order, frozen=frozen, absent=absent, loading=loading
     )
@@ -177,6 +178,8 @@ def _beside(
     num_microbatches: int,
     reading: Collection[int],
 ) -> PipelinePlan:
+    from mimokit.planning.schedule import plan_schedule
+
     model, language = config.model, config.model.llm_module_name
     topology, stages = model.module_topology, modules[language].pipeline_parallel
     passes = config.runtime.encoder_microbatches_of(num_microbatches)

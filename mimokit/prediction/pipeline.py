@@ -1,6 +1,9 @@
 """Event simulation of a layout's pipeline, which is more exact than the closed form."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,12 +15,9 @@ from mimokit.planning.schedule import (
     SharedOrder,
     StageEdge,
     StageGraph,
-    Timeline,
     interleaved,
-    makespan,
     one_forward_one_backward,
     shared_graph,
-    simulate,
     stage_graph,
 )
 from mimokit.prediction.deployment_modes import crossing_message
@@ -26,6 +26,9 @@ from mimokit.prediction.module_costs import EncoderCost, LanguageCost, bridge_se
 from mimokit.prediction.step_time import System
 from mimokit.prediction.step_time.pipeline import places
 from mimokit.prediction.workload import Workload
+
+if TYPE_CHECKING:
+    from mimokit.planning.schedule import Timeline
 
 Times = NDArray[np.float64]
 
@@ -93,11 +96,15 @@ class TimedPipeline:
     @property
     def makespan(self) -> float:
         """Seconds until the last computation ends."""
+        from mimokit.planning.schedule import makespan  # layouts without stages need no clock
+
         times = self.forward, self.backward, self.transfer
         return float(makespan(self.schedule, *times, weight_gradient=self.weights))
 
     def timeline(self) -> Timeline:
         """Return when every computation begins and ends."""
+        from mimokit.planning.schedule import simulate
+
         times = self.forward, self.backward, self.transfer
         return simulate(self.schedule, *times, weight_gradient=self.weights)
 

@@ -12,7 +12,6 @@ from mimokit.planning.model_section import experiment_of_model
 from mimokit.planning.replicas import ReplicaPlan, strategies
 from mimokit.planning.report import Estimates, PlannedLayout
 from mimokit.planning.types import LayoutPlan
-from mimokit.prediction.frames import timed_frames
 from mimokit.prediction.memory.states import state_bytes_of
 
 
@@ -66,6 +65,8 @@ def _estimates_of(config: ExperimentConfig, layout: LayoutPlan) -> Estimates:
             strategy_bytes=state_bytes_of(replicas.config),
         )
     if says_frames(config):
+        from mimokit.prediction.frames import timed_frames  # few plans have frames
+
         estimates = replace(estimates, frames=timed_frames(config, layout))
     return estimates
 

@@ -19,7 +19,6 @@ from mimokit.prediction.deployment_modes import (
     heterogeneous,
     homogeneous,
 )
-from mimokit.prediction.explanation import explain_task
 from mimokit.prediction.layout import Layout, connected
 from mimokit.prediction.memory import MemoryLine, total_bytes
 from mimokit.prediction.module_costs import (
@@ -126,7 +125,7 @@ def predict_task(task: PredictionTask) -> Prediction:
         if task.replicas is None
         else strategies().waiting_seconds_of_replicas(task.replicas, seconds),
         supposed=why,
-        work=partial(explain_task, task, language, encoders),
+        work=(task, language, encoders),
     )
 
 

@@ -1,21 +1,27 @@
 """The result of a prediction: time, memory and price of one step."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.config.runtime import PRECISION_OF_RUNS, RUNNABLE_PRECISIONS, TF32
-from mimokit.prediction.explanation import StepExplanation
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.memory import MemoryLine
 from mimokit.prediction.step_time.breakdown import PART_WORDS
 from mimokit.prediction.verdict import Verdict, chance_text, verdict_lines
 from mimokit.tables import Report, Section
 from mimokit.units import GIB, counted, seconds_text
+
+if TYPE_CHECKING:
+    from mimokit.prediction.explanation import StepExplanation
+    from mimokit.prediction.module_costs import EncoderCost, LanguageCost
+    from mimokit.prediction.task import PredictionTask
 
 _NOT_WRITTEN = ("lines", "memory_table", "work")
 
@@ -39,7 +45,7 @@ class Prediction(Report):
             None: no strategy between replicas, or it does not describe the links.
         fit_chance: probability that it fits, of the uncertainty of predicted memory.
         supposed: sentences about what widens the band.
-        work: makes the explanation.
+        work: what the explanation is made of.
     """
 
     layout: Layout
@@ -60,7 +66,9 @@ class Prediction(Report):
     exchange_seconds: float | None = None
     fit_chance: float = 1.0
     supposed: tuple[str, ...] = ()
-    work: Callable[[], StepExplanation] | None = field(default=None, repr=False, compare=False)
+    work: tuple[PredictionTask, LanguageCost, list[EncoderCost]] | None = field(
+        default=None, repr=False, compare=False
+    )
 
     @cached_property
     def lines(self) -> Mapping[str, tuple[MemoryLine, ...]]:
@@ -76,7 +84,9 @@ class Prediction(Report):
         if self.work is None:
             sentence = "Prediction: it does not know what it was made of; make it with predict."
             raise ConfigError([Problem("prediction", "work", None, sentence)])
-        return self.work()
+        from mimokit.prediction.explanation import explain_task  # few are asked to explain
+
+        return explain_task(*self.work)
 
     @property
     def fits(self) -> bool:

@@ -24,13 +24,11 @@ from mimokit.prediction.memory.states import (
     inner_state_bytes_of,
     state_bytes_of,
 )
-from mimokit.prediction.sample_loads import with_means
 from mimokit.prediction.step_time import Software, System, load_software
 from mimokit.prediction.step_time.recipe import recipe_of
 from mimokit.prediction.step_time.software import MIMOKIT
 from mimokit.prediction.validity import check_calibrated, check_price
 from mimokit.prediction.workload import EncoderInput, Workload, frame_pattern, language_of
-from mimokit.workload.files import read_mix
 
 HardwareSource = str | os.PathLike[str] | Hardware
 """A GPU's name, a hardware file, or hardware."""
@@ -214,6 +212,9 @@ def workload_of_config(config: ExperimentConfig, world_size: int | None = None) 
     )
     if data.workload is None:
         return workload
+    from mimokit.prediction.sample_loads import with_means  # few configs state their samples
+    from mimokit.workload.files import read_mix
+
     return with_means(workload, read_mix(data.workload), model_of_config(model, config.name))
 
 

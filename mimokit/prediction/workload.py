@@ -6,6 +6,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,12 +27,11 @@ from mimokit.config.graph import upstream
 from mimokit.config.recipe import RecipeConfig
 from mimokit.config.runtime import BALANCED, FRAME_PARALLEL, PipelineOrder
 from mimokit.config.sizes import Numbers, ParallelSizes
-from mimokit.planning.frames.plan import plan_frames
-from mimokit.planning.frames.routing import TOLERANCE
-from mimokit.planning.frames.samples import SampleWork, order_samples
 from mimokit.prediction.memory.states import OPTIMIZER
 from mimokit.units import counted
-from mimokit.workload.mix import SampleMix
+
+if TYPE_CHECKING:
+    from mimokit.workload.mix import SampleMix
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,10 @@ def _per_replica(
     counts: tuple[int, ...], replicas: int, samples: int, ordered: bool, shared: bool
 ) -> tuple[float, ...]:
     """Return the frames that replicas encode of one micro-batch; longer steps have it, too."""
+    from mimokit.planning.frames.plan import plan_frames  # few workloads have frames
+    from mimokit.planning.frames.routing import TOLERANCE
+    from mimokit.planning.frames.samples import SampleWork, order_samples
+
     work = SampleWork.of(np.resize(counts, replicas * samples), replicas)
     read = work.per_replica(order_samples([work]) if ordered else range(replicas * samples))
     if not shared or replicas == 1:

@@ -1,14 +1,17 @@
 """The frames that the replicas of a vision encoder read, where a config says how many there are."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from mimokit.config import ExperimentConfig, ModalityPresence
 from mimokit.config.runtime import BALANCED, FRAME_PARALLEL
-from mimokit.planning.frames.forecast import FrameForecast
-from mimokit.planning.frames.samples import order_samples
-from mimokit.planning.frames.work import SampleCosts, SampleSizes
 from mimokit.planning.types import LayoutPlan
 from mimokit.planning.unplannable import vision_geometry
+
+if TYPE_CHECKING:
+    from mimokit.planning.frames.forecast import FrameForecast
 
 MOST_SAMPLES = 2**18
 """Of a micro-batch over all replicas, whose frames are counted one by one."""
@@ -100,6 +103,8 @@ def encoder_frames(config: ExperimentConfig, plan: LayoutPlan, name: str) -> Bat
     first = min(presence.first_microbatch, plan.batch.num_microbatches - 1)
     each = [frames(first, s) for s in range(plan.batch.samples_per_microbatch)]
     if config.runtime.sample_order == BALANCED:
+        from mimokit.planning.frames import SampleCosts, SampleSizes, order_samples
+
         works = SampleCosts(config, plan).works([SampleSizes({name: count}) for count in each])
         each = [each[sample] for sample in order_samples(works)]
     counts = tuple(tuple(each[slice(*span)]) for span in spans)

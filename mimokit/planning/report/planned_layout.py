@@ -22,9 +22,8 @@ from mimokit.planning.report.rows import (
     rejection,
     stage_cells,
     stage_names,
+    timeline_of,
 )
-from mimokit.planning.report.to_json import plan_to_json
-from mimokit.planning.schedule import unit_timeline
 from mimokit.planning.types import LayoutPlan
 from mimokit.step_kinds import StepKind
 from mimokit.tables import Report, Section
@@ -85,6 +84,8 @@ class PlannedLayout(LayoutPlan, Report):
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as plain lists and dicts that `json.dumps` takes."""
+        from mimokit.planning.report.to_json import plan_to_json
+
         return plan_to_json(self, self.estimates)
 
     def sections(self) -> Sequence[Section]:
@@ -115,7 +116,7 @@ def _sections(plan: LayoutPlan, estimates: Estimates) -> Iterator[Section]:
 
 def _order_section(pipeline: PipelinePlan, hues: dict[str, str]) -> Section:
     """Return a line per stage: a forward is the last digit of its micro-batch."""
-    whole = int(unit_timeline(pipeline.schedule).makespan)
+    whole = int(timeline_of(pipeline).makespan)
     until = min(whole, UNITS_SHOWN)
     stages = pipeline.graph.stages[:STAGES_SHOWN]
     cells = stage_cells(pipeline, until)[:STAGES_SHOWN]

@@ -15,11 +15,9 @@ from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.schedule import (
     InGroups,
     Order,
-    StageSlots,
     gpipe,
     interleaved,
     one_forward_one_backward,
-    unit_timeline,
     zero_bubble,
 )
 from mimokit.step_kinds import COMPUTATIONS, StepKind
@@ -28,6 +26,7 @@ from mimokit.units import bytes_text, counted, span_text
 
 if TYPE_CHECKING:
     from mimokit.planning.pipeline import PipelinePlan
+    from mimokit.planning.schedule import StageSlots, Timeline
     from mimokit.planning.types import Bridge, ColocatedBridge, DisjointBridge, LayoutPlan, Route
 
 MODULE_HUES = ("#0072B2", "#C05500", "#007E5C", "#7F5FA8", "#56B4E9", "#E69F00")
@@ -172,12 +171,19 @@ def _pipeline_title(pipeline: PipelinePlan) -> str:
     modules = " and ".join(pipeline.around)
     around = f"; {modules} run forward before{group} and backward after{group}" if modules else ""
     name = _ORDER_NAMES.get(order, "custom order")
-    makespan = unit_timeline(schedule).makespan
+    makespan = timeline_of(pipeline).makespan
     return (
         f"Pipeline: {name} over {counted(pipeline.graph.total_stages, 'stage')}, "
         f"{counted(schedule.num_microbatches, 'micro-batch')}, "
         f"makespan {makespan:,g} if a forward takes 1 and a backward 2{around}"
     )
+
+
+def timeline_of(pipeline: PipelinePlan) -> Timeline:
+    """Return a pipeline on a clock; see `unit_timeline`."""
+    from mimokit.planning.schedule import unit_timeline  # many plans have no stages
+
+    return unit_timeline(pipeline.schedule)
 
 
 def stage_names(pipeline: PipelinePlan) -> list[str]:
@@ -191,7 +197,7 @@ def stage_names(pipeline: PipelinePlan) -> list[str]:
 
 def pipeline_rows(pipeline: PipelinePlan) -> list[tuple[str, ...]]:
     """Return one row per stage, under `PIPELINE_HEADINGS`."""
-    timeline, names = unit_timeline(pipeline.schedule), stage_names(pipeline)
+    timeline, names = timeline_of(pipeline), stage_names(pipeline)
     return [
         (
             names[stage.index],
@@ -214,7 +220,7 @@ def _slots(slots: StageSlots) -> str:
 
 def stage_cells(pipeline: PipelinePlan, until: float) -> list[list[Cell]]:
     """Return by stage the computations that begin before a time, in order."""
-    timeline = unit_timeline(pipeline.schedule)
+    timeline = timeline_of(pipeline)
     tasks = timeline.tasks
     cells: list[list[Cell]] = [[] for _ in pipeline.graph.stages]
     chosen = (~tasks.transfer & (timeline.start < until)).nonzero()[0]

@@ -113,11 +113,7 @@ def check_actions(
         _check_pair(pair, sent.get(pair, []), received.get(pair, []))
     for program in actions:
         _check_own_order(program)
-    _check_waiting(actions, communicator if blocking_sends else _itself)
-
-
-def _itself(message: Message) -> Hashable:
-    return message
+    _check_waiting(actions, communicator if blocking_sends else lambda message: message)
 
 
 def _traffic(
