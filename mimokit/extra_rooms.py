@@ -15,12 +15,14 @@ from mimokit.sentence_error import SentenceError
 FOLDER = Path(__file__).with_name("extras")
 _ROOMS = {
     "foreign_loops": "extras/foreign_loops",
-    "generation": "extras/generation",
+    "generation": "extras/generation architecture/huggingface/obstacles",
     "shrinking": "extras/shrinking",
     "strategies": "extras/strategies",
     "search": "layout_search cli/advice_commands cli/search_command experiment/plan_of_model "
-    "prediction/advice prediction/checkpoint_memory prediction/weights_memory widgets/pareto_view",
-    "samples": "prediction/over_samples cli/measure_command experiment/measuring",
+    "prediction/advice prediction/checkpoint_memory prediction/weights_memory "
+    "planning/weights/config_tensors widgets/pareto_view",
+    "samples": "prediction/over_samples charts/_sample_mix cli/measure_command "
+    "experiment/measuring",
     "formats": "interop/megatron_lm cli/import_command interop/bridge_write interop/command_line "
     "interop/hugging_face interop/launch interop/megatron_lm_model",
     "calibration": "engine/calibration cli/calibrate_command experiment/calibration "

@@ -8,20 +8,15 @@ import altair as alt
 import pandas as pd
 
 from mimokit.analysis.table_file import records as records
-from mimokit.charts import _palette
 
 LEFT = 46
 """Pixels for the labels left of a chart, so that charts below each other line up."""
 MILLISECONDS = 1e3
 """In a second."""
-DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
-"""Lines beyond the number of hues differ in their dashes."""
 MOST_RANKS = 64
 """Ranks up to which each has a row."""
 TEXT_WIDTH = 6.5
 """Pixels per letter; a text that does not fit into its bar is elsewhere."""
-WIDE_RANGE = 10.0
-"""Times the smallest value from which an axis is logarithmic."""
 
 ChartT = TypeVar("ChartT", bound=alt.TopLevelMixin)
 
@@ -103,11 +98,6 @@ def lines(column: str) -> alt.Y:
     return alt.Y(f"{column}:O", title=None, axis=labels)
 
 
-def named_rows(column: str, names: Sequence[str]) -> alt.Y:
-    """Return the vertical axis with one line per name, in this order."""
-    return alt.Y(f"{column}:N", title=None, sort=names, axis=alt.Axis(labelLimit=320))
-
-
 def stacked(
     rows: Iterable[Mapping[str, Any]], x: alt.X, y: alt.Y, color: alt.Color, tooltip: list[Any]
 ) -> alt.Chart:
@@ -145,25 +135,3 @@ def legend_above(symbol: str = "square", columns: int = 4) -> alt.Legend:
     return alt.Legend(
         orient="top", title=None, symbolType=symbol, columns=columns, offset=6, labelLimit=220
     )
-
-
-def named_lines(column: str, names: Sequence[str]) -> tuple[alt.Color, alt.StrokeDash]:
-    """Return colour and dashes of a line for each name, with one legend."""
-    hues = _palette.module_colors(names)
-    count = len(set(hues.values()))
-    dashes = [DASHES[place // count % len(DASHES)] for place in range(len(names))]
-    legend = legend_above("stroke", columns=3)
-    legend["symbolSize"] = 500  # long enough to show the dashes
-    color = alt.Scale(domain=list(names), range=list(hues.values()))
-    dash = alt.Scale(domain=list(names), range=dashes)
-    return (
-        alt.Color(f"{column}:N", scale=color, legend=legend),
-        alt.StrokeDash(f"{column}:N", scale=dash, legend=legend),
-    )
-
-
-def wide_scale(values: Iterable[float]) -> alt.Scale:
-    """Return a scale of numbers above 0: logarithmic if they are of different magnitudes."""
-    known = [value for value in values if value > 0]
-    wide = bool(known) and max(known) > WIDE_RANGE * min(known)
-    return alt.Scale(type="log", nice=False) if wide else alt.Scale(zero=False)

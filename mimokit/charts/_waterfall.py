@@ -33,7 +33,8 @@ def waterfall(difference: RunDifference) -> alt.VConcatChart | alt.LayerChart:
     whole = difference.seconds
     rows.append(_bar(f"{difference.slow} − {difference.fast}", 0.0, whole, whole, "together"))
     names = [str(row["part"]) for row in rows]
-    base = alt.Chart(inline(rows)).encode(y=_axes.named_rows("part", names))
+    y = alt.Y("part:N", title=None, sort=names, axis=alt.Axis(labelLimit=320))
+    base = alt.Chart(inline(rows)).encode(y=y)
     bars = base.mark_bar(height=alt.RelativeBandSize(0.7)).encode(
         x=alt.X("start:Q", title=f"milliseconds of a {difference.unit}", axis=alt.Axis(grid=True)),
         x2="stop:Q",

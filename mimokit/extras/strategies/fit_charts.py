@@ -1,5 +1,6 @@
 """Fits under several strategies: their losses, how far nodes are apart, and what they send."""
 
+from collections.abc import Iterable, Sequence
 from typing import Literal, TypeAlias
 
 import altair as alt
@@ -25,6 +26,10 @@ MOST_BARS = 240
 """Bars of a fit; of longer fits each is the largest of successive steps."""
 ROW = 34
 """Pixels of the height of a fit."""
+DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
+"""Lines beyond the number of hues differ in their dashes."""
+WIDE_RANGE = 10.0
+"""Times the smallest value from which an axis is logarithmic."""
 
 
 def validation_losses(table: pd.DataFrame, over: Over = "step") -> alt.LayerChart:
@@ -44,16 +49,16 @@ def validation_losses(table: pd.DataFrame, over: Over = "step") -> alt.LayerChar
         raise ValueError(f"The axis {over!r} is unknown; choose one of {', '.join(TITLES)}.")
     need(table, "validation_losses", "fit", "step", "loss", over)
     names = list(dict.fromkeys(map(str, table["fit"])))
-    color, dash = _axes.named_lines("fit", names)
+    color, dash = _lines(names)
     shown = table[table[over].notna() & table["loss"].notna()]
     scale = None
     if over == "sent_bytes":
         shown = shown[shown[over] > 0]
-        scale = _axes.wide_scale(shown[over])
+        scale = _wide_scale(shown[over])
     shown_columns = ["fit", "step", "loss", *({over} - {"step"})]
     base = alt.Chart(columns(shown, shown_columns)).encode(
         x=_axes.over(over, TITLES[over], "~s", 6, scale),
-        y=_axes.amount("loss", "loss", "~g", _axes.wide_scale(shown["loss"])),
+        y=_axes.amount("loss", "loss", "~g", _wide_scale(shown["loss"])),
         color=color,
         tooltip=["fit:N", *(f"{name}:Q" for name in shown_columns[1:])],
     )
@@ -81,7 +86,7 @@ def drift(table: pd.DataFrame) -> alt.HConcatChart:
 
 
 def _panel(table: pd.DataFrame, names: list[str], measure: str) -> alt.Chart:
-    color, dash = _axes.named_lines("fit", names)
+    color, dash = _lines(names)
     title, subtitle = MEASURES[measure]
     chart: alt.Chart = (
         alt.Chart(columns(table, ["fit", "step", measure]))
@@ -148,3 +153,25 @@ def _largest(table: pd.DataFrame, every: int) -> pd.DataFrame:
 def _label(name: str, sent: pd.Series) -> str:
     mean, most = (bytes_text(round(value)) for value in (sent.mean(), sent.max()))
     return f"{name}: mean {mean}, largest {most}"
+
+
+def _lines(names: Sequence[str]) -> tuple[alt.Color, alt.StrokeDash]:
+    """Return colour and dashes of a line for each fit, with one legend."""
+    hues = _palette.module_colors(names)
+    count = len(set(hues.values()))
+    dashes = [DASHES[place // count % len(DASHES)] for place in range(len(names))]
+    legend = _axes.legend_above("stroke", columns=3)
+    legend["symbolSize"] = 500  # long enough to show the dashes
+    color = alt.Scale(domain=list(names), range=list(hues.values()))
+    dash = alt.Scale(domain=list(names), range=dashes)
+    return (
+        alt.Color("fit:N", scale=color, legend=legend),
+        alt.StrokeDash("fit:N", scale=dash, legend=legend),
+    )
+
+
+def _wide_scale(values: Iterable[float]) -> alt.Scale:
+    """Return a scale of numbers above 0: logarithmic if they are of different magnitudes."""
+    known = [value for value in values if value > 0]
+    wide = bool(known) and max(known) > WIDE_RANGE * min(known)
+    return alt.Scale(type="log", nice=False) if wide else alt.Scale(zero=False)
