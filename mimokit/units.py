@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-MIB, GIB = 2**20, 2**30
+GIB = 2**30
 
 MOST_OF_NAME = 400
 """Characters without a space in a sentence; a path may have some hundreds."""

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from mimokit.analysis.steps import without_warmup as without_warmup
     from mimokit.analysis.trace import TraceFileError as TraceFileError
     from mimokit.analysis.trace import read_trace as read_trace
-    from mimokit.analysis.trace import samples_to_trace as samples_to_trace
     from mimokit.analysis.trace import write_trace as write_trace
     from mimokit.analysis.trace_times import bubbles as bubbles
     from mimokit.analysis.trace_times import planned_steps as planned_steps

@@ -35,20 +35,6 @@ class TraceFileError(SentenceError, ValueError):
     """A trace that cannot be read; the message is one sentence."""
 
 
-def samples_to_trace(samples: Iterable[Sample]) -> pd.DataFrame:
-    """Return the traced steps of all ranks, sorted by start and rank."""
-    table = _table(
-        [
-            (sample.rank, sample.iteration, *event)
-            for sample in _traces(samples)
-            for event in sample.events
-        ]
-    )
-    if len(table):
-        table[["start", "stop"]] -= table["start"].min()
-    return table
-
-
 def _traces(samples: Iterable[Sample]) -> Iterator[TraceSample]:
     return (sample for sample in samples if isinstance(sample, TraceSample))
 
@@ -131,7 +117,9 @@ def read_trace(path: str | Path, *, inside: bool = False) -> pd.DataFrame:
         raise TraceFileError(
             f"The file {file} is not a trace of mimokit ({type(error).__name__}: {error})."
         ) from None
-    table = _table(rows)
+    table = pd.DataFrame(rows, columns=list(TRACE_COLUMNS))
+    table["microbatch"] = table["microbatch"].astype("Int64")
+    table = table.sort_values(["start", "rank"], kind="stable", ignore_index=True)
     table.attrs["clock_error"] = max(errors, default=0.0)
     return table
 
@@ -159,9 +147,3 @@ def _number(value: Any) -> float:
     if not isinstance(value, int | float) or not abs(value) < MOST_SECONDS * _MICROSECONDS:
         raise TypeError(f"{shown(value)} is no time")
     return float(value)
-
-
-def _table(rows: list[tuple[Any, ...]]) -> pd.DataFrame:
-    table = pd.DataFrame(rows, columns=list(TRACE_COLUMNS))
-    table["microbatch"] = table["microbatch"].astype("Int64")
-    return table.sort_values(["start", "rank"], kind="stable", ignore_index=True)

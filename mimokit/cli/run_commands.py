@@ -80,7 +80,7 @@ def verify(
         return
     with shared.failures():
         config = _runnable(file)
-        with shared.engines_for(config.total_world_size, cluster, progress=True) as engines:
+        with shared.engines_for(config.total_world_size, cluster) as engines:
             from mimokit.experiment import verify as prove
 
             report = prove(engines, config, steps=steps, tolerance=tolerance)
@@ -96,7 +96,7 @@ def _prove_resume(
         saved = _runnable(file)
         resumed = saved if into is None else _runnable(into)
         ranks = max(saved.total_world_size, resumed.total_world_size)
-        with shared.engines_for(ranks, cluster, progress=True) as engines:
+        with shared.engines_for(ranks, cluster) as engines:
             report = resume_check(engines, saved, into=resumed, tolerance=tolerance)
     shared.show_proof(report, as_json)
 
@@ -124,7 +124,7 @@ def _explain(
         except ValueError as error:
             raise typer.BadParameter(str(error), param_hint="--against") from None
         size = max(config.total_world_size for config in configs)
-        with shared.engines_for(size, cluster, progress=True) as engines:
+        with shared.engines_for(size, cluster) as engines:
             other = configs[1] if against is not None else None
             explanation = culprit.explain(engines, configs[0], against=other, steps=steps)
     shared.show_proof(explanation, as_json)

@@ -141,11 +141,11 @@ def whole_numbers(text: str, option: str, what: str) -> list[int]:
 
 
 @contextmanager
-def engines_for(ranks: int, running: str | None, progress: bool = False) -> Iterator[EngineCluster]:
+def engines_for(ranks: int, running: str | None) -> Iterator[EngineCluster]:
     """Yield a cluster of so many engines, or a running one."""
     from mimokit.cluster import EngineCluster
 
-    options: dict[str, Any] = {"n": ranks, "progress": progress}
+    options: dict[str, Any] = {"n": ranks, "progress": True}
     with EngineCluster(**(options if running is None else connection(running))) as cluster:
         yield cluster
 

@@ -236,7 +236,7 @@ def _once(load: ModuleLoad, step: ModuleStep, busiest: StageTime) -> Iterator[Wo
         waits = TimePiece(1.0, step.bubble, "time in which other stages work", FOLLOWS)
         bubble = added("bubble", "waits for other stages", (waits,))
         yield _row(module.name, "step", bubble, 1.0)
-    update = update_terms(module, sizes, system, 0, trained=load.inputs.trained)
+    update = update_terms(module, sizes, system, trained=load.inputs.trained)
     yield from _between_replicas(load, update, step, busiest)
     if float(update.optimizer.seconds) > 0:
         yield _row(module.name, "step", update.optimizer, 1.0)

@@ -23,7 +23,6 @@ from mimokit.prediction.frames import frame_links
 from mimokit.prediction.over_samples import (
     POLICIES,
     Policy,
-    policy_of_config,
     predict_over_samples,
     predict_samples,
 )
@@ -398,14 +397,6 @@ def test_replicas_that_do_not_divide_a_micro_batch_are_refused() -> None:
     sizes = asked.layout.modules | {"images": replace(asked.layout.modules["images"], data=3)}
     with pytest.raises(ConfigError, match="3 replicas of encoder 'images' cannot share the 8 sam"):
         predict_samples(replace(asked, layout=replace(asked.layout, modules=sizes)))
-
-
-def test_the_policy_of_a_config_is_what_its_run_does() -> None:
-    config = mimokit.load_preset("llava_7b_colocated")
-    assert policy_of_config(config) == Policy()
-    config.runtime.sample_order, config.runtime.patch_type = "balanced", ["vit_frame_parallel"]
-    config.data.pack_sequences_in_batch = True
-    assert policy_of_config(config) == Policy("balanced", shared_frames=True, packing="row")
 
 
 def test_evened_batches_keep_their_sums() -> None:

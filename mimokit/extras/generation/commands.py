@@ -37,7 +37,7 @@ def check(
 
     with shared.failures():
         asked = WeightCheck.of(directory, tp, dtype, batch, length, seed)
-        with shared.engines_for(tp, cluster, progress=True) as engines:
+        with shared.engines_for(tp, cluster) as engines:
             report = asked.run(engines)
     shared.show_proof(report, as_json)
 
@@ -87,7 +87,7 @@ def generate(
         rules.request(prompts, max_new_tokens, how, seed, stop)  # rejected before engines start
         check_whole("replicas", replicas, least=1)
         with (
-            shared.engines_for(tp * replicas, cluster, progress=True) as engines,
+            shared.engines_for(tp * replicas, cluster) as engines,
             shown("Reading weights") as bar,
             ShardedModel(engines, directory, tp, replicas=replicas, dtype=dtype) as model,
         ):

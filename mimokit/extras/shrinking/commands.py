@@ -22,6 +22,6 @@ def shrink(
 
     with failures():
         size = max(layout.total_world_size for layout in shrunk(file))
-        with engines_for(size, cluster, progress=True) as engines:
+        with engines_for(size, cluster) as engines:
             report = explain_shrunk(engines, file, steps=steps)
     show_proof(report, as_json)

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from mimokit.prediction.over_samples.policy import DRAWN as DRAWN
     from mimokit.prediction.over_samples.policy import POLICIES as POLICIES
     from mimokit.prediction.over_samples.policy import Policy as Policy
-    from mimokit.prediction.over_samples.predict import policy_of_config as policy_of_config
     from mimokit.prediction.over_samples.predict import predict_over_samples as predict_over_samples
     from mimokit.prediction.over_samples.predict import predict_samples as predict_samples
     from mimokit.prediction.over_samples.result import PolicyPrediction as PolicyPrediction

@@ -9,9 +9,7 @@ import numpy as np
 
 from mimokit.architecture.encoders import VisionEncoder
 from mimokit.architecture.modules import Model
-from mimokit.config import ExperimentConfig
 from mimokit.config.errors import Problem, refuse_if_any
-from mimokit.config.runtime import FRAME_PARALLEL
 from mimokit.planning.layout import ConfigSource
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.over_samples.loads import (
@@ -132,15 +130,6 @@ def predict_samples(
 def _dollars(task: PredictionTask, seconds: Floats, even: Floats) -> float | None:
     price = task.price_per_gpu_hour
     return None if price is None else lost_share(seconds, even) * price * task.layout.gpus * HOURS
-
-
-def policy_of_config(config: ExperimentConfig) -> Policy:
-    """Return what a run of a config does with its samples."""
-    return Policy(
-        config.runtime.sample_order,
-        FRAME_PARALLEL in config.runtime.patch_type,
-        "row" if config.data.pack_sequences_in_batch else "padded",
-    )
 
 
 def batches_of(replicas: Replicas) -> int:

@@ -94,7 +94,7 @@ def module_step(
     slowest, once, busiest = times.slowest, times.once, times.busiest
     hop = boundary_time(module, sizes, inputs, system)
     hidden = system.software.overlaps_sends * np.greater(sizes.virtual, 1)
-    update = update_terms(module, sizes, system, 0, trained=inputs.trained)
+    update = update_terms(module, sizes, system, trained=inputs.trained)
     waiting: Numbers = 1.0
     if inputs.weights_apart:
         waiting = np.maximum(0.0, 1 - 2 * busiest.weights / slowest)

@@ -302,15 +302,15 @@ class UpdateTerms:
 
 @remembered
 def update_terms(
-    module: Module, sizes: ParallelSizes, system: System, stage: Numbers, *, trained: bool = True
+    module: Module, sizes: ParallelSizes, system: System, *, trained: bool = True
 ) -> UpdateTerms:
-    """Return what a stage does once per step, without overlap.
+    """Return what the first stage does once per step, without overlap.
 
     Args:
         trained: False: there are no gradients and no optimizer; only weights that are sharded in
             full are gathered.
     """
-    parameters = rank_parameters(module, sizes, stage)
+    parameters = rank_parameters(module, sizes, 0)
     hardware = system.connected
     cut = np.logical_or(sizes.distributed_optimizer, sizes.fully_sharded)
     # Reduce-scatter, or all-reduce, and the gathering of what each rank has updated.

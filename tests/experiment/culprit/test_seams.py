@@ -17,7 +17,7 @@ from mimokit.engine.parallel.marks import set_shards
 from mimokit.engine.parallel.update import finalize_model_grads
 from mimokit.engine.verify.seams import hooks
 from mimokit.engine.verify.seams.code import lines_of_step
-from mimokit.engine.verify.seams.places import RowPlaces, all_in_one, places_of_layer
+from mimokit.engine.verify.seams.places import ONE_ROW, RowPlaces, places_of_layer
 from mimokit.engine.verify.seams.recorder import Recorder
 from mimokit.engine.verify.seams.signs import row_signs, salt_of
 from mimokit.experiment.culprit.arrays import OnRank, array_of, deviating, rank_parts
@@ -175,7 +175,7 @@ def test_an_update_is_compared_by_what_it_changes():
         recorder = Recorder()
         for step, weight in enumerate(weights, -1):
             recorder.step = step
-            recorder.tensor("images", "weight", SeamPhase.WEIGHT, weight, all_in_one(1))
+            recorder.tensor("images", "weight", SeamPhase.WEIGHT, weight, ONE_ROW)
         return recorder.recording
 
     right = combined({0: recording(start, start + 1e-3 * change)})
@@ -197,7 +197,7 @@ def test_a_norm_is_that_of_the_gradients_that_were_found():
 
     def recording(gradient: torch.Tensor, norm: float) -> Recording:
         recorder = Recorder()
-        recorder.tensor("images", "weight", SeamPhase.REDUCED, gradient, all_in_one(1))
+        recorder.tensor("images", "weight", SeamPhase.REDUCED, gradient, ONE_ROW)
         recorder.number("", "all modules", SeamPhase.NORM, norm)
         return recorder.recording
 

@@ -132,9 +132,8 @@ def places_of_rows(samples: Sequence[int], counts: Sequence[int]) -> RowPlaces:
     return RowPlaces(own, np.concatenate([*rows, np.zeros(0, np.int64)]).astype(np.int64))
 
 
-def all_in_one(number: int) -> RowPlaces:
-    """Return the places of a parameter, whose entries are columns of one row."""
-    return RowPlaces(np.zeros(number, np.int64), np.zeros(number, np.int64))
+ONE_ROW = RowPlaces(np.zeros(1, np.int64), np.zeros(1, np.int64))
+"""The place of a parameter, whose entries are columns of one row."""
 
 
 Columns = NDArray[np.int64] | None

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from mimokit.engine.parallel.marks import shard_of
 from mimokit.engine.verify.seams.code import line_of_call
-from mimokit.engine.verify.seams.places import RowPlaces, all_in_one, places_of_rows
+from mimokit.engine.verify.seams.places import ONE_ROW, RowPlaces, places_of_rows
 from mimokit.engine.verify.seams.signs import (
     all_columns,
     all_columns_number,
@@ -128,7 +128,7 @@ class Recorder:
         for start in range(0, len(flat), CHUNK):
             signs = column_signs(columns[start : start + CHUNK], salt)
             values += flat[start : start + CHUNK] @ signs
-        scalar = all_in_one(1)
+        scalar = ONE_ROW
         own = scalar.numbers * column_number(columns)
         self._add(self._of(seam, share), [0], values, own, flat.square().sum()[None])
         if seam in self._wholes:
@@ -143,7 +143,7 @@ class Recorder:
     def number(self, module: str, name: str, phase: SeamPhase, value: float) -> None:
         """Record a number that all ranks have."""
         tensor = torch.tensor([[value]], dtype=torch.float64)
-        self.tensor(module, name, phase, tensor, all_in_one(1))
+        self.tensor(module, name, phase, tensor, ONE_ROW)
 
     def _of(self, seam: Seam, share: str) -> Sketches:
         sketches = self.recording.sketches.get(seam)
@@ -175,7 +175,7 @@ def _matrix(
         places: of its entries in the flat whole tensor; negative: padding.
     """
     if len(whole) < 2 or not places.size:
-        row = all_in_one(1)
+        row = ONE_ROW
         return SeamPiece(share, row.samples, row.rows, places.reshape(-1), values[None].copy())
     flat, width = places.reshape(len(places), -1), int(np.prod(whole[1:]))
     rows, columns = flat.max(1) // width, flat.max(0)
