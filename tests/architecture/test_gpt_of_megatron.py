@@ -214,30 +214,18 @@ def _config(model: LanguageModel, sizes: ParallelSizes, sequence_parallel: bool)
     else:
         options |= {"kv_channels": net.head_dim, "qk_layernorm": net.qk_norm}
     return kind(
-        num_layers=net.layers,
-        hidden_size=net.hidden,
-        num_attention_heads=net.heads,
-        num_query_groups=net.kv_heads,
-        ffn_hidden_size=net.ffn,
-        gated_linear_unit=net.gated,
+        num_layers=net.layers, hidden_size=net.hidden, num_attention_heads=net.heads,
+        num_query_groups=net.kv_heads, ffn_hidden_size=net.ffn, gated_linear_unit=net.gated,
         activation_func=torch.nn.functional.silu if net.gated else torch.nn.functional.gelu,
         normalization="RMSNorm" if net.norm == "RMSNorm" else "LayerNorm",
-        add_bias_linear=net.ffn_bias,
-        add_qkv_bias=net.qkv_bias and not net.ffn_bias,
-        tensor_model_parallel_size=int(sizes.tensor),
-        sequence_parallel=sequence_parallel,
+        add_bias_linear=net.ffn_bias, add_qkv_bias=net.qkv_bias and not net.ffn_bias,
+        tensor_model_parallel_size=int(sizes.tensor), sequence_parallel=sequence_parallel,
         pipeline_model_parallel_size=int(sizes.pipeline),
-        expert_model_parallel_size=int(sizes.expert),
-        expert_tensor_parallel_size=1,
-        pipeline_dtype=torch.float32,
-        transformer_impl="local",
-        use_cpu_initialization=True,
-        bias_activation_fusion=False,
-        bias_dropout_fusion=False,
-        masked_softmax_fusion=False,
-        gradient_accumulation_fusion=False,
-        **options,
-    )
+        expert_model_parallel_size=int(sizes.expert), expert_tensor_parallel_size=1,
+        pipeline_dtype=torch.float32, transformer_impl="local", use_cpu_initialization=True,
+        bias_activation_fusion=False, bias_dropout_fusion=False, masked_softmax_fusion=False,
+        gradient_accumulation_fusion=False, **options,
+    )  # fmt: skip
 
 
 class _Norm:

@@ -89,15 +89,9 @@ def test_exactly_the_modules_of_megatron(cluster, image, merge, ffn) -> None:
     config = digits_config()
     architectures = config.model.module_architectures
     architectures["images"] = ModuleArchitecture(
-        num_layers=2,
-        hidden_size=32,
-        num_attention_heads=8,
-        seq_length=(image // 4) ** 2,
-        vocab_size=0,
-        image_size=image,
-        patch_size=4,
-        merge_size=merge,
-    )
+        num_layers=2, hidden_size=32, num_attention_heads=8, seq_length=(image // 4) ** 2,
+        vocab_size=0, image_size=image, patch_size=4, merge_size=merge,
+    )  # fmt: skip
     architectures["language_module"].ffn_hidden_size = ffn
     described = model_of_config(config.model)
     tokens = (image // 4 // merge) ** 2

@@ -243,29 +243,18 @@ def _block(net: Transformer, tensor: int, recompute: str | None) -> Any:
     from megatron.core.transformer.transformer_block import TransformerBlock
 
     config = TransformerConfig(
-        num_layers=1,
-        hidden_size=net.hidden,
-        num_attention_heads=net.heads,
-        num_query_groups=net.kv_heads,
-        kv_channels=net.head_dim,
-        ffn_hidden_size=net.ffn,
+        num_layers=1, hidden_size=net.hidden, num_attention_heads=net.heads,
+        num_query_groups=net.kv_heads, kv_channels=net.head_dim, ffn_hidden_size=net.ffn,
         gated_linear_unit=net.gated,
         activation_func=torch.nn.functional.silu if net.gated else torch.nn.functional.gelu,
-        add_bias_linear=False,
-        tensor_model_parallel_size=tensor,
-        params_dtype=torch.bfloat16 if recompute is None else torch.float32,
-        bf16=recompute is None,
+        add_bias_linear=False, tensor_model_parallel_size=tensor,
+        params_dtype=torch.bfloat16 if recompute is None else torch.float32, bf16=recompute is None,
         recompute_granularity=recompute if recompute in ("selective", "full") else None,
         recompute_method="uniform" if recompute == "full" else None,
-        recompute_num_layers=1 if recompute == "full" else None,
-        hidden_dropout=0.0,
-        attention_dropout=0.0,
-        use_cpu_initialization=True,
-        bias_activation_fusion=net.gated,
-        bias_dropout_fusion=False,
-        masked_softmax_fusion=False,
-        gradient_accumulation_fusion=False,
-    )
+        recompute_num_layers=1 if recompute == "full" else None, hidden_dropout=0.0,
+        attention_dropout=0.0, use_cpu_initialization=True, bias_activation_fusion=net.gated,
+        bias_dropout_fusion=False, masked_softmax_fusion=False, gradient_accumulation_fusion=False,
+    )  # fmt: skip
     block = get_gpt_decoder_block_spec(config, use_transformer_engine=False)
     if recompute is None:
         block.layer_specs[0].submodules.self_attention.submodules.core_attention = _flash_core()

@@ -62,16 +62,10 @@ def provider_of(layout: MimoParallelismConfig) -> Any:
 
     def config(width: int) -> TransformerConfig:
         return TransformerConfig(
-            num_layers=2,
-            hidden_size=width,
-            num_attention_heads=4,
-            hidden_dropout=0.0,
-            attention_dropout=0.0,
-            use_cpu_initialization=True,
-            masked_softmax_fusion=False,
-            bias_dropout_fusion=False,
-            bias_activation_fusion=False,
-        )
+            num_layers=2, hidden_size=width, num_attention_heads=4, hidden_dropout=0.0,
+            attention_dropout=0.0, use_cpu_initialization=True, masked_softmax_fusion=False,
+            bias_dropout_fusion=False, bias_activation_fusion=False,
+        )  # fmt: skip
 
     encoder = engine.ModuleSpec(
         module=engine.TransformerBlock,
