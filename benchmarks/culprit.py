@@ -45,7 +45,7 @@ def faults(words: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
     words = [word for word in words if word != precision]
     chosen = [one for one in FAULTS if not words or any(w in one.name for w in words)]
     right, seen = 0, 0
-    with EngineCluster(n=4, progress=False) as cluster:
+    with EngineCluster(n=MOST_RANKS, progress=False) as cluster:
         for fault in chosen:
             begun = time.perf_counter()
             wrong, verdict, is_seen = _named(fault, cluster, precision)
