@@ -9,11 +9,12 @@ import pytest
 from typer.testing import CliRunner
 
 from mimokit.cli.main import app
+from tests.cli.call import call
 from tests.commands import run_to_end
 
 
 def test_the_versions_that_a_report_of_a_defect_needs() -> None:
-    ended = CliRunner().invoke(app, ["--version"])
+    ended = call("--version")
     assert ended.exit_code == 0
     assert f"megatron-core {version('megatron-core')}" in ended.output
     assert ended.output.startswith("mimokit ")
@@ -34,7 +35,7 @@ def test_the_shell_completes_commands_options_and_presets() -> None:
 def test_python_runs_the_package() -> None:
     command = [sys.executable, "-m", "mimokit"]
     version = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
-    assert version.stdout == CliRunner().invoke(app, ["--version"]).output
+    assert version.stdout == call("--version").output
     wrong = run_to_end([*command, "no-such-command"])
     assert wrong.returncode == 2
     assert "no-such-command" in wrong.stderr

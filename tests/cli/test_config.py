@@ -3,17 +3,15 @@
 import json
 from pathlib import Path
 
-from typer.testing import CliRunner
-
-from mimokit.cli.main import app
 from mimokit.config_files import load_experiment_config
+from tests.cli.call import call
 
 ABLATIONS = Path(__file__).parents[2] / "configs/ablations"
 FILE = str(ABLATIONS / "digits/colocated_tp2_dp2.yaml")
 
 
 def test_the_source_of_every_value_stands_next_to_it() -> None:
-    done = CliRunner().invoke(app, ["config", FILE, "--resolved"])
+    done = call("config", FILE, "--resolved")
     assert done.exit_code == 0
     sources = {
         line.split(":")[0].strip(): line.rpartition("# ")[2]
@@ -28,7 +26,7 @@ def test_the_source_of_every_value_stands_next_to_it() -> None:
 
 
 def test_json_has_one_record_per_value() -> None:
-    done = CliRunner().invoke(app, ["config", FILE, "--json"])
+    done = call("config", FILE, "--json")
     records = {one["path"]: one for one in json.loads(done.stdout)}
     assert records["data.base_batch_size"] == {
         "path": "data.base_batch_size", "value": 32, "source": FILE
@@ -39,16 +37,16 @@ def test_json_has_one_record_per_value() -> None:
 def test_a_wrong_file_is_shown_as_written_and_refused_as_a_config(tmp_path: Path) -> None:
     path = tmp_path / "wrong.yaml"
     path.write_text("model: {llm_module_name: language}\ndata: {base_batch_size: many}\n")
-    shown = CliRunner().invoke(app, ["config", str(path)])
+    shown = call("config", path)
     assert shown.exit_code == 0
     assert "base_batch_size: many" in shown.stdout
-    done = CliRunner().invoke(app, ["config", str(path), "--resolved"])
+    done = call("config", path, "--resolved")
     assert (done.exit_code, done.stdout) == (2, "")
     assert "base_batch_size is the text 'many'" in done.stderr
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["config", str(tmp_path / "none.yaml")])
+    done = call("config", tmp_path / "none.yaml")
     assert (done.exit_code, done.stdout) == (2, "")
     assert "does not exist" in done.stderr
 
@@ -56,7 +54,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 def test_an_experiment_of_a_sweep(tmp_path: Path) -> None:
     path = tmp_path / "grid.yaml"
     path.write_text(f"extends: {FILE}\nsweep: {{data.num_workers: [0, 3]}}\n")
-    done = CliRunner().invoke(app, ["config", str(path), "--experiment", "grid-num_workers_3"])
+    done = call("config", path, "--experiment", "grid-num_workers_3")
     assert done.exit_code == 0
     lines = [line for line in done.stdout.splitlines() if line.endswith("(sweep)")]
     assert [line.split("#")[0].strip() for line in lines] == [
@@ -68,10 +66,10 @@ def test_an_experiment_of_a_sweep(tmp_path: Path) -> None:
     copy.write_text(done.stdout)
     config = load_experiment_config(copy)
     assert (config.name, config.data.num_workers) == ("grid-num_workers_3", 3)
-    done = CliRunner().invoke(app, ["config", str(path), "--experiment", "grid-num_workers_4"])
+    done = call("config", path, "--experiment", "grid-num_workers_4")
     assert (done.exit_code, done.stdout) == (2, "")
     assert "did you mean grid-num_workers_" in done.stderr
-    done = CliRunner().invoke(app, ["config", str(path), "--resolved"])
+    done = call("config", path, "--resolved")
     assert (done.exit_code, done.stdout) == (2, "")
     assert "several experiments" in done.stderr
 
@@ -80,7 +78,7 @@ def test_a_file_without_a_sweep_is_an_experiment_of_its_own_name(tmp_path: Path)
     path = tmp_path / "my exp.yaml"
     path.write_text(f"extends: {FILE}\n")
     by_name, resolved = (
-        CliRunner().invoke(app, ["config", str(path), *options]).stdout
+        call("config", path, *options).stdout
         for options in (("--experiment", "my exp"), ("--resolved",))
     )
     assert by_name == resolved != ""

@@ -2,12 +2,10 @@ import json
 import sys
 from pathlib import Path
 
-from typer.testing import CliRunner
-
-from mimokit.cli.main import app
 from mimokit.config_files import load_preset
 from mimokit.prediction import predict
 from mimokit.prediction.verdict import verdict_sentence
+from tests.cli.call import call
 from tests.commands import run_to_end
 from tests.rows import rows
 
@@ -15,7 +13,7 @@ PRESET = "preset:llava_7b_colocated"
 
 
 def test_tables() -> None:
-    done = CliRunner().invoke(app, ["plan", PRESET], env={"COLUMNS": "400"})
+    done = call("plan", PRESET, columns=400)
     assert done.exit_code == 0
     assert "colocated on 8 ranks" in done.stdout
     assert "fan-in" in done.stdout
@@ -29,20 +27,20 @@ def test_tables() -> None:
 def test_what_cannot_be_predicted_is_planned(tmp_path: Path) -> None:
     path = load_preset("llava_7b_colocated").save(tmp_path / "unknown.yaml")
     path.write_text(f"{path.read_text()}\nprediction: {{gpu: h1000}}\n")
-    done = CliRunner().invoke(app, ["plan", str(path)], env={"COLUMNS": "400"})
+    done = call("plan", path, columns=400)
     assert done.exit_code == 0
     assert "colocated on 8 ranks" in done.stdout
     assert "Nothing is predicted: GPU 'h1000'" in done.stdout
 
 
 def test_json() -> None:
-    done = CliRunner().invoke(app, ["plan", PRESET, "--json", "--world-size", "8"])
+    done = call("plan", PRESET, "--json", "--world-size", "8")
     assert done.exit_code == 0
     assert json.loads(done.stdout)["world_size"] == 8
 
 
 def test_another_world() -> None:
-    done = CliRunner().invoke(app, ["plan", PRESET, "--world-size", "4"])
+    done = call("plan", PRESET, "--world-size", "4")
     assert done.exit_code == 2
     assert done.stdout == ""
     assert len(done.stderr.splitlines()) == 2
@@ -54,7 +52,7 @@ def test_bad_files(tmp_path: Path, text: str | None) -> None:
     path = tmp_path / "bad.yaml"
     if text is not None:
         path.write_text(text)
-    done = CliRunner().invoke(app, ["plan", str(path)])
+    done = call("plan", path)
     assert done.exit_code == 2
     assert done.stdout == ""
     assert done.stderr
@@ -66,15 +64,15 @@ def test_replicas_on_hosts(tmp_path: Path, engines: str, hosts: int, split: list
     path = load_preset("llava_7b_colocated").save(tmp_path / "replicas.yaml")
     path.write_text(f"{path.read_text()}\nstrategy: {{name: diloco, replicas: 2}}\n")
     command = ["plan", str(path), "--engines-per-host", engines]
-    found = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)["strategy"]
+    found = json.loads(call(*command, "--json").stdout)["strategy"]
     assert len(set(found["hosts"].values())) == hosts
     assert found["split_replicas"] == split
     if engines == "8":
-        assert "Exchanges of ranks" in CliRunner().invoke(app, command).stdout
+        assert "Exchanges of ranks" in call(*command).stdout
 
 
 def test_a_layout_without_replicas_has_no_hosts() -> None:
-    none = CliRunner().invoke(app, ["plan", PRESET, "--engines-per-host", "8"])
+    none = call("plan", PRESET, "--engines-per-host", "8")
     assert (none.exit_code, none.stdout) == (2, "")
     assert "The layout has no replicas" in none.stderr
 
@@ -89,7 +87,7 @@ def test_a_bad_strategy(tmp_path: Path, section: str, sentence: str) -> None:
     """One sentence that names the key; all others are in tests/config/test_strategy.py."""
     path = load_preset("llava_7b_colocated").save(tmp_path / "replicas.yaml")
     path.write_text(f"{path.read_text()}\nstrategy: {section}\n")
-    done = CliRunner().invoke(app, ["plan", str(path)])
+    done = call("plan", path)
     assert (done.exit_code, done.stdout) == (2, "")
     assert sentence in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
@@ -100,14 +98,14 @@ def test_a_missing_world_size(tmp_path: Path) -> None:
     for module in config.model.module_parallelisms.values():
         module.data_parallel = None
     path = config.save(tmp_path / "open.yaml")
-    done = CliRunner().invoke(app, ["plan", str(path)])
+    done = call("plan", path)
     assert done.exit_code == 2
     assert "--world-size" in done.stderr
-    assert CliRunner().invoke(app, ["plan", str(path), "--world-size", "8"]).exit_code == 0
+    assert call("plan", path, "--world-size", "8").exit_code == 0
 
 
 def test_a_folder(tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["plan", str(tmp_path)])
+    done = call("plan", tmp_path)
     assert (done.exit_code, done.stdout) == (2, "")
     assert "is a folder" in done.stderr
 
@@ -123,17 +121,17 @@ def test_the_real_command(tmp_path: Path) -> None:
 
 
 def test_a_plan_is_proved_without_engines() -> None:
-    done = CliRunner().invoke(app, ["verify", PRESET, "--static", "--json"])
+    done = call("verify", PRESET, "--static", "--json")
     assert done.exit_code == 0
     proof = json.loads(done.stdout)
     assert proof["passed"]
     assert {claim["shown_for"] for claim in proof["claims"]} >= {"every rank"}
-    both = CliRunner().invoke(app, ["verify", PRESET, "--static", "--explain"])
+    both = call("verify", PRESET, "--static", "--explain")
     assert both.exit_code == 2
     assert "give --static, or --explain" in both.stderr
 
 
 def test_folders_that_are_no_recordings_are_refused(tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["compare", str(tmp_path), str(tmp_path)])
+    done = call("compare", tmp_path, tmp_path)
     assert done.exit_code == 2
     assert "is no recording, or one that was cut off" in done.stderr

@@ -5,10 +5,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 import mimokit
-from mimokit.cli.main import app
+from tests.cli.call import call
 from tests.rows import rows
 
 LLAMA: dict[str, Any] = {
@@ -41,7 +41,7 @@ LLAVA = {
 def planned(folder: Path, content: object, *options: str) -> Result:
     file = folder / "config.json"
     file.write_text(content if isinstance(content, str) else json.dumps(content))
-    return CliRunner().invoke(app, ["plan", str(file), *options])
+    return call("plan", file, *options)
 
 
 @rows("content", LLAMA, LLAVA)
@@ -107,13 +107,13 @@ def test_what_is_no_file_of_a_model_is_refused_at_once(tmp_path: Path, kind: str
             file.symlink_to("/dev/zero")
         case "deep":
             file.write_text("[" * 200_000)
-    done = CliRunner().invoke(app, ["plan", str(file), "--gpus", "8"])
+    done = call("plan", file, "--gpus", "8")
     assert done.exit_code == 2
     assert "Hugging Face config" in " ".join(done.stderr.split())
     assert list(tmp_path.iterdir()) == [file]
 
 
 def test_options_for_a_model_are_refused_with_a_config() -> None:
-    done = CliRunner().invoke(app, ["plan", "preset:llava_7b_colocated", "--gpus", "8"])
+    done = call("plan", "preset:llava_7b_colocated", "--gpus", "8")
     assert done.exit_code == 2
     assert "are for a config.json; leave them out" in " ".join(done.stderr.split())

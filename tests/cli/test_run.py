@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
 import mimokit.cluster
-from mimokit.cli.main import app
 from tests import seams
+from tests.cli.call import call
 from tests.rows import rows
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ def _write(file: Path, *, replicas: int = 2, **runtime: object) -> Path:
 
 
 def _run(*arguments: object) -> tuple[int, str]:
-    ended = CliRunner().invoke(app, ["run", *map(str, arguments)])
+    ended = call("run", *arguments)
     return ended.exit_code, " ".join(ended.output.split())
 
 
@@ -206,7 +205,7 @@ def test_what_cannot_be_saved_is_rejected_before_engines_start(tmp_path: Path) -
     ["search", "--gpus", "8"], ["verify"], ["weights"],
 )  # fmt: skip
 def test_a_name_that_no_file_can_have_is_refused(command: list[str]) -> None:
-    done = CliRunner().invoke(app, [command[0], "x" * 300, *command[1:]])
+    done = call(command[0], "x" * 300, *command[1:])
     assert isinstance(done.exception, SystemExit), done.exception
     assert done.exit_code == 2
     assert "x" * 60 in done.stderr

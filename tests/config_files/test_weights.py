@@ -7,17 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 import mimokit
 from mimokit.architecture.tokens import tokens_per_item
-from mimokit.cli.main import app
 from mimokit.config import ConfigError, ProjectorArchitecture
 from mimokit.config_files import config_from_mapping
 from mimokit.experiment.prepare import finalized_copy
 from mimokit.planning.weights import read_directory
 from mimokit.planning.weights.modules import module_planner
 from mimokit.planning.weights.problems import check_saving, check_weight_files
+from tests.cli.call import call
 from tests.hugging_face_weights import checkpoint
 from tests.layouts_weights import weights_config, weights_mapping
 from tests.llava import llava_config
@@ -89,7 +88,7 @@ def test_a_file_that_states_sizes_is_planned_before_its_checkpoint_exists(tmp_pa
     assert mimokit.plan(file).world_size == 4
     assert mimokit.predict(file, gpu="h100").seconds > 0
     for command in ("run", "verify"):
-        done = CliRunner().invoke(app, [command, str(file)])
+        done = call(command, file)
         assert done.exit_code == 2
         where = tmp_path / "checkpoints" / "digits_llava"
         assert done.stderr.startswith(
@@ -144,7 +143,7 @@ def test_files_without_the_tensors_of_a_module_are_rejected_before_engines_start
     file.write_text(json.dumps(content))
     finalized_copy(file)
     do(directory)
-    done = CliRunner().invoke(app, ["run", str(file)])
+    done = call("run", file)
     assert done.exit_code == 2
     assert f"Module '{LANGUAGE}': " in done.stderr
     assert named in done.stderr

@@ -4,14 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from mimokit.cli.main import app
 from mimokit.cluster import EngineCluster
 from mimokit.config import ConfigError, ExperimentConfig
 from mimokit.config_files import load_experiment_config
 from mimokit.experiment import Oracle, compute_oracle, verify
 from mimokit.experiment.trainable import check_trainable
+from tests.cli.call import call
 from tests.experiment.own_data import shades
 from tests.rows import rows
 
@@ -59,5 +58,5 @@ def test_what_no_run_can_read_is_refused_before_it(data: dict[str, Any], sentenc
 
 
 def test_the_command_line_names_it(tmp_path: Path) -> None:
-    told = CliRunner().invoke(app, ["run", str(CONFIG), "--data", "x:y", "--task", "sum"])
+    told = call("run", CONFIG, "--data", "x:y", "--task", "sum")
     assert "give --task or --data, not both" in told.output

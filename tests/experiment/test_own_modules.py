@@ -1,20 +1,20 @@
 """Encoders of the user's: trained, proven and stepped through; what breaks the rules is named."""
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 import mimokit
-from mimokit.cli.main import app
 from mimokit.cluster import EngineCluster, RankError
 from mimokit.config import ConfigError, ExperimentConfig
 from mimokit.config.checked_code import checked_code
 from mimokit.experiment import Oracle, Stepper, compute_oracle, train, verify
+from tests.cli.call import call
 from tests.evaluations import QUICK
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_multimodal_config, decoded_config, with_adapter
@@ -39,6 +39,35 @@ def _like_the_example(architecture: Any, groups: Any) -> Any:
     from tests.experiment.own_encoder import PatchEncoder
 
     return PatchEncoder(architecture, groups)
+
+
+def _but(change: Callable[[Any], object]) -> Callable[[Any, Any], Any]:
+    """Return what builds the encoder of the example, changed."""
+
+    def build(architecture: Any, groups: Any) -> Any:
+        encoder = _like_the_example(architecture, groups)
+        change(encoder)
+        return encoder
+
+    return build
+
+
+_partly_frozen = _but(lambda encoder: encoder.up.weight.requires_grad_(False))
+_half_marked = _but(lambda encoder: delattr(encoder.up.weight, "partition_dim"))
+_unmarked = _but(lambda encoder: setattr(encoder.up.weight, "tensor_model_parallel", False))
+_cut_elsewhere = _but(lambda encoder: setattr(encoder.down.weight, "partition_dim", 0))
+_too_few_rows = _but(
+    lambda encoder: encoder.register_forward_hook(lambda module, given, output: output[:, 1:])
+)
+
+
+@_but
+def _not_summed(encoder: Any) -> None:
+    """Give the encoder a factor whose gradient every rank has in part."""
+    import torch
+
+    encoder.factor = torch.nn.Parameter(torch.ones(()))
+    encoder.down.register_forward_pre_hook(lambda module, given: (given[0] * encoder.factor,))
 
 
 @pytest.fixture(scope="module")
@@ -76,12 +105,6 @@ def _in_full_shards(config: ExperimentConfig) -> ExperimentConfig:
     for sizes in config.model.module_parallelisms.values():
         sizes.use_megatron_fsdp = True
     return config
-
-
-def _partly_frozen(architecture: Any, groups: Any) -> Any:
-    encoder = _like_the_example(architecture, groups)
-    encoder.up.weight.requires_grad_(False)
-    return encoder
 
 
 def test_its_weights_are_in_full_shards(cluster: EngineCluster) -> None:
@@ -360,40 +383,6 @@ def _not_a_module(architecture: Any, groups: Any) -> Any:
     return architecture
 
 
-def _too_few_rows(architecture: Any, groups: Any) -> Any:
-    encoder = _like_the_example(architecture, groups)
-    encoder.register_forward_hook(lambda module, given, output: output[:, 1:])
-    return encoder
-
-
-def _half_marked(architecture: Any, groups: Any) -> Any:
-    encoder = _like_the_example(architecture, groups)
-    del encoder.up.weight.partition_dim
-    return encoder
-
-
-def _unmarked(architecture: Any, groups: Any) -> Any:
-    encoder = _like_the_example(architecture, groups)
-    encoder.up.weight.tensor_model_parallel = False
-    return encoder
-
-
-def _cut_elsewhere(architecture: Any, groups: Any) -> Any:
-    encoder = _like_the_example(architecture, groups)
-    encoder.down.weight.partition_dim = 0
-    return encoder
-
-
-def _not_summed(architecture: Any, groups: Any) -> Any:
-    """Build an encoder with a factor whose gradient every rank has in part."""
-    import torch
-
-    encoder = _like_the_example(architecture, groups)
-    encoder.factor = torch.nn.Parameter(torch.ones(()))
-    encoder.down.register_forward_pre_hook(lambda module, given: (given[0] * encoder.factor,))
-    return encoder
-
-
 @pytest.mark.parametrize(
     ("builder", "said"),
     [
@@ -446,7 +435,7 @@ def test_the_proof_names_a_parameter_whose_gradient_is_not_summed(cluster: Engin
 )
 def test_a_builder_that_is_none_is_named(builder: str, said: str, tmp_path: Path) -> None:
     file = _config((1, 1), (1, 1), builder).save(tmp_path / "own.yaml")
-    result = CliRunner().invoke(app, ["verify", str(file)])
+    result = call("verify", file)
     assert result.exit_code == 2
     assert result.stderr.startswith("Module 'images': ")
     assert said in result.stderr

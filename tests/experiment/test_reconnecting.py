@@ -12,16 +12,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from mimokit.analysis import read_run
-from mimokit.cli.main import app
 from mimokit.cluster import ClusterError, EngineCluster
 from mimokit.cluster.local.callers import SOCKET_FILE
 from mimokit.cluster.local.entries import connection_file, entry_of
 from mimokit.cluster.local.listing import clusters
 from mimokit.experiment import reconnect
 from mimokit.experiment.results.folder import EARLIER
+from tests.cli.call import call
 from tests.cluster.test_lifetime import PATIENCE, gone_within
 
 ITERATIONS = 60
@@ -97,7 +96,7 @@ def test_a_run_goes_on_without_its_notebook_and_is_found_by_another(tmp_path: Pa
         pids = {pid for pid in cluster.pids if pid is not None}
     finally:
         cluster.close()
-        ended = CliRunner().invoke(app, ["clusters", "--end", name])
+        ended = call("clusters", "--end", name)
     assert ended.output == f"Ended {name}.\n"
     assert gone_within(pids, PATIENCE)
     assert not directory.exists()

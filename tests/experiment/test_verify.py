@@ -7,13 +7,12 @@ from dataclasses import replace
 
 import pytest
 from rich.console import Console
-from typer.testing import CliRunner
 
-from mimokit.cli.main import app
 from mimokit.config import ModalityPresence
 from mimokit.engine.verify.compare import _norm_difference
 from mimokit.experiment import VerificationReport, compute_oracle, verify
 from tests import seams
+from tests.cli.call import call
 from tests.invariance import oracle_of
 from tests.layouts import digits_config
 from tests.layouts_multimodal import multimodal_config
@@ -62,7 +61,7 @@ def plain_file(tmp_path):
 def command(cluster, monkeypatch):
     """A command on the engines of the tests."""
     monkeypatch.setattr(seams.ENGINE_CLUSTER, lambda *_, **__: nullcontext(cluster))
-    return lambda *words: CliRunner().invoke(app, [*map(str, words)])
+    return call
 
 
 def test_the_command_prints_json_and_succeeds(plain_file, command):

@@ -3,11 +3,9 @@
 import json
 from pathlib import Path
 
-from typer.testing import CliRunner
-
-from mimokit.cli.main import app
 from mimokit.config_files import load_experiment_config
 from mimokit.experiment.prepare import finalized_copy
+from tests.cli.call import call
 from tests.hugging_face_weights import checkpoint
 from tests.llava import IMAGE_TOKEN, llava_checkpoint
 from tests.rows import rows
@@ -25,7 +23,7 @@ SIZES = {
 def test_a_directory_becomes_a_file_that_runs(mode: str, ranks: int, tmp_path: Path) -> None:
     directory, file = llava_checkpoint("clip_full"), tmp_path / "llava.yaml"
     line = ["import", str(directory), "--mode", mode, "--gpus", str(ranks), "--output", str(file)]
-    done = CliRunner().invoke(app, line)
+    done = call(*line)
     assert done.exit_code == 0, done.output
     config = finalized_copy(load_experiment_config(file))
     found = [
@@ -42,7 +40,7 @@ def test_a_directory_becomes_a_file_that_runs(mode: str, ranks: int, tmp_path: P
 
 
 def test_the_experiment_as_json() -> None:
-    done = CliRunner().invoke(app, ["import", str(llava_checkpoint("clip")), "--json"])
+    done = call("import", llava_checkpoint("clip"), "--json")
     found = json.loads(done.stdout)
     assert found["model"]["deployment_mode"] == "homogeneous"
     assert found["data"]["image_seq_length"] == 4
@@ -57,19 +55,19 @@ def test_the_experiment_as_json() -> None:
     (("--model", "llama-3-8b"), "Option --model: "),
 )
 def test_options_that_a_directory_does_not_take(options: tuple[str, ...], sentence: str) -> None:
-    done = CliRunner().invoke(app, ["import", str(llava_checkpoint("clip")), *options])
+    done = call("import", llava_checkpoint("clip"), *options)
     assert done.exit_code == 2
     assert sentence in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
 def test_a_checkpoint_of_one_part_is_named_by_a_field() -> None:
-    done = CliRunner().invoke(app, ["import", str(checkpoint("llama"))])
+    done = call("import", checkpoint("llama"))
     assert done.exit_code == 2
     assert "its model_type is 'llama'; only llava becomes an experiment" in done.stderr
 
 
 def test_an_option_of_directories_for_a_file() -> None:
-    done = CliRunner().invoke(app, ["import", "preset:llava_7b_colocated", "--mode", "colocated"])
+    done = call("import", "preset:llava_7b_colocated", "--mode", "colocated")
     assert done.exit_code == 2
     assert "Option --mode: 'preset:llava_7b_colocated' is not a directory" in done.stderr

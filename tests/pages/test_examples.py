@@ -9,13 +9,13 @@ from typing import Any, get_args
 
 import pytest
 from typer.main import get_command
-from typer.testing import CliRunner
 
 import mimokit
 from mimokit.cli.main import app
 from mimokit.config.strategy import StrategyName
 from mimokit.experiment.sweeps.experiments import choose, collect
 from tests import seams
+from tests.cli.call import call
 from tests.extras.strategies.fits.in_process import OneNode
 from tests.rows import rows
 
@@ -138,7 +138,7 @@ def test_what_commands_are_given_exists() -> None:
 @rows("name", "predict", "search", "export")
 def test_commands_about_layouts_run(name: str) -> None:
     words = next(words for words in commands(START) if words[0] == name)
-    ended = CliRunner().invoke(app, words)
+    ended = call(*words)
     assert ended.exit_code == 0, ended.output
 
 

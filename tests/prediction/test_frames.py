@@ -8,10 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import mimokit
-from mimokit.cli.main import app
 from mimokit.config import ConfigError, ExperimentConfig, ModalityPresence, PredictionConfig
 from mimokit.config.runtime import BALANCED, FRAME_PARALLEL
 from mimokit.config_files import load_preset
@@ -19,6 +17,7 @@ from mimokit.planning.layout import plan_layout
 from mimokit.prediction import predict
 from mimokit.prediction.hardware import load_hardware, save_hardware
 from mimokit.prediction.workload import EncoderInput, FramePattern
+from tests.cli.call import call
 from tests.rows import rows
 
 UNEVEN = [64, 64, 48, 32, 8, 4, 2, 1]
@@ -138,13 +137,13 @@ def test_all_displays_say_the_same(tmp_path: Path) -> None:
     path = str(config.save(tmp_path / "videos.yaml"))
     plan = mimokit.plan(config)
     (batch,) = plan.frames
-    done = CliRunner().invoke(app, ["plan", path], env={"COLUMNS": "200"})
+    done = call("plan", path, columns=200)
     assert done.exit_code == 0, done.stderr
     for text in (done.stdout, str(plan), unescape(plan._repr_html_())):
         assert "Frames of 'images' in a micro-batch, not shared (runtime.patch_type)" in text
         assert "36,864" in text, "patches of 64 frames"
         assert str(batch.forecast)[:40] in text
-    found = json.loads(CliRunner().invoke(app, ["plan", path, "--json"]).stdout)["frames"]
+    found = json.loads(call("plan", path, "--json").stdout)["frames"]
     assert found["images"]["frames"] == UNEVEN
     assert found["images"]["worth_it"]
     assert max(found["images"]["after"]) < max(found["images"]["before"])

@@ -67,10 +67,8 @@ NAMED = replace(WORKLOAD, frozen=frozenset({"imagez"}))
     (IN_PHASES, {**FITTING, "sound": ParallelSizes()}, WORKLOAD, {}, "Module 'sound'"),
     (IN_PHASES, {"images": ParallelSizes(0)}, WORKLOAD, {}, "tensor is 0; it must be above"),
     (IN_PHASES, FITTING, NAMED, {}, "Module 'imagez': .* did you mean images"),
-    (
-        IN_PHASES, FITTING, replace(WORKLOAD, inputs={"imagez": EncoderInput(5)}), {},
-        "Module 'imagez': .* did you mean images",
-    ),
+    (IN_PHASES, FITTING, replace(WORKLOAD, inputs={"imagez": EncoderInput(5)}), {},
+     "Module 'imagez': .* did you mean images"),
     (IN_PHASES, FITTING, replace(WORKLOAD, precision="fp8"), {"gpu": "a100"}, "fp16"),
     (IN_PHASES, FITTING, WORKLOAD, {"gpu": "h10"}, "h100"),
     (IN_PHASES, FITTING, WORKLOAD, {"software": "megatron"}, "megatron-core"),
@@ -93,18 +91,12 @@ def test_what_does_not_fit_together(
 @rows(
     "arguments, options, words",
     ((load_model(DENSE),), {}, "a model needs a layout and a workload"),
-    (
-        (PRESET, Layout("homogeneous", {"a": ParallelSizes()}), WORKLOAD), {},
-        "an experiment has its own layout and workload; leave them out",
-    ),
-    (
-        (PRESET,), {"gpu": "h100", "hardware": "a100"},
-        "gpu is h100 and hardware is a100; they are the same, give one",
-    ),
-    (
-        (load_model(DENSE), Layout("homogeneous", {DENSE: ParallelSizes()}, "words"), WORKLOAD), {},
-        "Module 'words': it is the language module",
-    ),
+    ((PRESET, Layout("homogeneous", {"a": ParallelSizes()}), WORKLOAD), {},
+     "an experiment has its own layout and workload; leave them out"),
+    ((PRESET,), {"gpu": "h100", "hardware": "a100"},
+     "gpu is h100 and hardware is a100; they are the same, give one"),
+    ((load_model(DENSE), Layout("homogeneous", {DENSE: ParallelSizes()}, "words"), WORKLOAD), {},
+     "Module 'words': it is the language module"),
     ((load_model(DENSE), Layout("homogeneous", {}), WORKLOAD), {}, "it has sizes of no module"),
 )  # fmt: skip
 def test_arguments_that_say_too_little_or_too_much(

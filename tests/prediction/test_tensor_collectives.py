@@ -106,10 +106,7 @@ def test_norms_of_heads() -> None:
     "config, found",
     # An expert with a capacity: ranks gather scores, samples, and which tokens count.
     (experts_config((2, 1, 2), (2, 1, 2), **SHARED, **BALANCED), {"images": 53}),
-    (
-        experts_config((1, 1, 4), (2, 1, 2), dispatcher="allgather", **SHARED),
-        {LANGUAGE: 35},
-    ),
+    (experts_config((1, 1, 4), (2, 1, 2), dispatcher="allgather", **SHARED), {LANGUAGE: 35}),
     (
         experts_config(
             (1, 1, 4),

@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from mimokit.architecture.from_config import model_of_config
 from mimokit.architecture.modules import Module, MultimodalModel
 from mimokit.architecture.rank_parameters import rank_parameters
-from mimokit.cli.main import app
 from mimokit.config.errors import ConfigError
 from mimokit.config.meaning import VOCABULARY_MULTIPLE
 from mimokit.config.sizes import ParallelSizes
@@ -24,6 +22,7 @@ from mimokit.prediction import Layout, Workload, predict
 from mimokit.prediction.advice import advise
 from mimokit.prediction.weights_memory import DESCRIBED, checkpoint_memory
 from mimokit.prediction.workload import branches_of
+from tests.cli.call import call
 from tests.hugging_face_weights import checkpoint
 from tests.llava import llava_checkpoint
 from tests.qwen_vl import qwen_checkpoint
@@ -81,7 +80,7 @@ def test_usual_sizes_that_cannot_cut_the_model_are_left_out(tmp_path: Path) -> N
     found = checkpoint_memory(described_weights(tmp_path))
     assert [rank.tensor_parallel for rank in found.ranks] == [1, 2, 4]
     assert found.seq_length == 24
-    done = CliRunner().invoke(app, ["memory", str(tmp_path)])
+    done = call("memory", tmp_path)
     assert done.exit_code == 0, done.output
     assert "TP 8: tensor_parallel 8 does not divide the attention heads" in done.stdout
     (tmp_path / "config.json").write_text(json.dumps({**config, "dtype": "int4"}))
@@ -128,7 +127,7 @@ def test_advice_says_that_none_fits_and_what_to_set(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_said_is_rejected(arguments: list[str], sentence: str) -> None:
     name, *options = arguments
-    done = CliRunner().invoke(app, [name, str(checkpoint("llama")), *options])
+    done = call(name, checkpoint("llama"), *options)
     assert done.exit_code == 2
     assert sentence in done.stderr
 
@@ -174,7 +173,7 @@ def test_a_llava_has_the_layers_that_its_features_need(variant: str) -> None:
 
 def test_the_commands_print_json() -> None:
     def stated(*arguments: str) -> Any:
-        done = CliRunner().invoke(app, [*arguments, "--json"])
+        done = call(*arguments, "--json")
         assert done.exit_code == 0, done.output
         return json.loads(done.stdout)
 

@@ -4,12 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 import mimokit
 from mimokit.architecture import load_model
 from mimokit.architecture.from_config import model_of_config
-from mimokit.cli.main import app
 from mimokit.config.recipe import RecipeConfig
 from mimokit.config.sizes import RECOMPUTE_FULL
 from mimokit.config_files import load_experiment_config, load_preset
@@ -17,6 +15,7 @@ from mimokit.interop import layout_of_config, workload_of_config
 from mimokit.prediction import predict
 from mimokit_widgets import BatchSplit
 from mimokit_widgets.planner.networks import published_networks
+from tests.cli.call import call
 from tests.large_presets import LARGE_PRESETS
 from tests.rows import rows
 from tests.widgets.planner_sessions import IMAGES, LANGUAGE, Driver
@@ -285,7 +284,7 @@ def test_the_same_figures_decide_wherever_a_layout_is_shown(tmp_path: Path) -> N
     assert headings.items() >= told.items()
     assert (found["layouts"][0]["notes"], found["layouts"][0]["fits"]) == (notes, True)
     file = driver.session.save(tmp_path / "found.yaml")
-    printed = CliRunner().invoke(app, ["predict", str(file)], env={"COLUMNS": "200"}).stdout
+    printed = call("predict", file, columns=200).stdout
     assert all(text in printed for pair in told.items() for text in pair)
     driver.type("data.base_batch_size", "8192")
     memory = next(line for line in driver.screen["compare"]["verdicts"] if line["bars"])

@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import mimokit
-from mimokit.cli.main import app
 from mimokit.config import ConfigError
 from mimokit.workload import SampleMix, mix_names, mix_of, named_mix, read_mix, write_mix
 from mimokit.workload.files import Reservoir
+from tests.cli.call import call
 from tests.rows import rows
 
 COLUMNS = {"text": [200, 8000, 30], "images.items": [0, 1, 64], "images.size": [0, 576, 576]}
@@ -119,7 +118,7 @@ REFUSED = {
 def test_columns_that_count_nothing_are_named(tmp_path: Path, suffix: str) -> None:
     path = written(tmp_path / f"counts{suffix}", {"text": [5], "images": [2], "images.items": [2]})
     assert read_mix(path).left_out == ("images",)
-    said = CliRunner().invoke(app, ["measure", str(path)]).stdout
+    said = call("measure", path).stdout
     assert "Left out: images; a count is text, or MODALITY.items" in said
 
 

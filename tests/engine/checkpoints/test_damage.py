@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from mimokit.cli.main import app
 from mimokit.cluster import EngineCluster
 from mimokit.config import ConfigError, StrategyConfig
 from mimokit.config.runtime import CheckpointConfig
@@ -22,6 +20,7 @@ from mimokit.experiment.checkpoints import verify_checkpoints
 from mimokit.planning.checkpoints import DamagedCheckpointError, folder_of_replica, steps_in
 from mimokit.result_files import CHECKPOINTS
 from tests import seams
+from tests.cli.call import call
 from tests.engine.checkpoints.damages import DAMAGES, FILES, as_before, at, flip, zero_half
 from tests.engine.checkpoints.savers import save_steps
 from tests.evaluations import QUICK
@@ -109,7 +108,7 @@ def _own_differences(folder: str) -> list[str]:
 
 
 def _call(*arguments: str) -> tuple[int, str]:
-    done = CliRunner().invoke(app, list(arguments))
+    done = call(*arguments)
     return done.exit_code, " ".join(done.output.split())
 
 

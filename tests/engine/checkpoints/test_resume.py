@@ -11,10 +11,8 @@ from unittest import mock
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
 from mimokit.analysis import read_run
-from mimokit.cli.main import app
 from mimokit.cluster import EngineCluster, RankError
 from mimokit.config import ConfigError, ExperimentConfig, StrategyConfig
 from mimokit.config.runtime import CheckpointConfig
@@ -26,6 +24,7 @@ from mimokit.planning import plan_layout
 from mimokit.planning.checkpoints import PARTIAL, read_checkpoint, steps_in
 from mimokit.result_files import CHECKPOINTS, RunFile
 from tests import seams
+from tests.cli.call import call
 from tests.engine.checkpoints.resumes import resumes_with_faults
 from tests.evaluations import QUICK
 from tests.layouts import digits_config
@@ -92,7 +91,7 @@ def _by_command(
     file.write_text(config.to_yaml())
     with mock.patch(seams.ENGINE_CLUSTER, side_effect=lambda n: nullcontext(cluster)):
         command = ["run", str(file), *options, "--results-dir", str(folder / "results")]
-        done = CliRunner().invoke(app, command)
+        done = call(*command)
     assert done.exit_code == 0, done.output
     (results,) = (one.parent for one in folder.rglob(str(RunFile.METRICS)))
     return results

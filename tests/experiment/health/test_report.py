@@ -8,10 +8,8 @@ from functools import partial
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 import mimokit
-from mimokit.cli.main import app
 from mimokit.cluster import EngineCluster
 from mimokit.config import ExperimentConfig
 from mimokit.config.strategy import StrategyConfig
@@ -23,6 +21,7 @@ from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.tensor_collectives import CollectiveSpan
 from mimokit.samples import HealthSample, StepSample
 from tests import seams
+from tests.cli.call import call
 from tests.evaluations import QUICK
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config, with_adapter
@@ -253,7 +252,7 @@ def test_a_rank_whose_weights_go_another_way_is_named(cluster: EngineCluster) ->
     saved = json.loads((run.directory / "health.json").read_text())
     assert saved["wrong"] == [drifted, drawn, *counted]
     assert saved["ranks"][3]["measured"]["memory"] > 1e6
-    told = CliRunner().invoke(app, ["analyze", str(run.directory)]).stdout
+    told = call("analyze", run.directory).stdout
     assert f"The ranks of run {run.directory.name} are not healthy: {drifted} {drawn}" in told
     assert drifted.startswith("Ranks 0 and 3 have different bits of language_module.")
     assert "final_layernorm.weight after iteration 0, which must be alike" in drifted

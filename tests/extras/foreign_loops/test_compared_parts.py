@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import save_file
-from typer.testing import CliRunner
 
 import mimokit
-from mimokit.cli.main import app
 from mimokit.extras.foreign_loops.recorder import numbers_in_whole
+from tests.cli.call import call
 
 WHOLE = np.random.default_rng(1).normal(size=(8, 4)).astype(np.float32)
 CHUNKS = [0, 3], [1, 2]
@@ -137,7 +136,7 @@ def test_names_and_cuts_can_be_given(tmp_path: Path) -> None:
         (["--cut", "decoder.up=row"], "--cut decoder.up=row should be NAME=DIMENSION"),
         (["--name", "model=decoder", "--cut", "decoder.up=2"], "has 2 dimensions; none is 2"),
     ):
-        done = CliRunner().invoke(app, ["compare", str(one), str(ranks), *option])
+        done = call("compare", one, ranks, *option)
         assert words in " ".join(done.output.split()), done.output
         assert done.exit_code == (0 if words == "are the same" else 2)
 
@@ -169,7 +168,7 @@ def test_models_of_other_shapes_are_not_the_same(tmp_path: Path) -> None:
     assert not found.passed
     assert found.reshaped == ("0 (1 x 4 and 1 x 6)",)
     assert f"{four} and {six} are of different models: 0 (1 x 4 and 1 x 6)" in found.verdict
-    done = CliRunner().invoke(app, ["compare", str(four), str(six)])
+    done = call("compare", four, six)
     assert done.exit_code == 1, done.output
 
 
@@ -210,7 +209,7 @@ def test_an_index_that_is_not_whole_is_said(tmp_path: Path, content: str, words:
     (other / "rank-0.json").write_text(content)
     with pytest.raises(ValueError, match=words):
         mimokit.compare(one, other)
-    done = CliRunner().invoke(app, ["compare", str(one), str(other)])
+    done = call("compare", one, other)
     assert done.exit_code == 2
     assert "Traceback" not in done.output
 

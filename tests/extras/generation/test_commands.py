@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from typer.testing import CliRunner
 
 from mimokit.cli import shared
-from mimokit.cli.main import app
 from tests import seams
+from tests.cli.call import call
 from tests.hugging_face_weights import checkpoint
 from tests.planted import planted, replacing
 from tests.qwen_vl import qwen_checkpoint
@@ -57,13 +56,13 @@ def engines(cluster: EngineCluster, monkeypatch: pytest.MonkeyPatch) -> EngineCl
 
 def test_check_and_generate_print_json_alone(engines: EngineCluster, tmp_path: Path) -> None:
     tower = str(checkpoint("siglip_tower"))
-    done = CliRunner().invoke(app, ["check", tower, "--tp", "2", "--json"])
+    done = call("check", tower, "--tp", "2", "--json")
     stated = json.loads(done.stdout)
     assert (done.exit_code, stated["passed"], stated["tolerance"]) == (0, True, 1e-5)
     assert stated["oracle"] == "transformers"
     assert stated["max_logit_difference"] < 1e-5
     with planted(engines, seams.LOAD_WEIGHTS, broken, 2):
-        done = CliRunner().invoke(app, ["check", tower, "--tp", "2"])
+        done = call("check", tower, "--tp", "2")
     assert done.exit_code == 1
     assert "decoder.layers.3 is the first part that differs" in " ".join(done.stdout.split())
 
@@ -73,7 +72,7 @@ def test_check_and_generate_print_json_alone(engines: EngineCluster, tmp_path: P
     words = {f"w{number}": number for number in range(101)}
     Tokenizer(models.WordLevel(words, unk_token="w0")).save(str(tmp_path / "tokenizer.json"))
     line = ["generate", str(directory), *ROWS, "--tp", "2", "--max-new-tokens", "5"]
-    done = CliRunner().invoke(app, [*line, "--json"])
+    done = call(*line, "--json")
     assert done.exit_code == 0, done.output
     stated = json.loads(done.stdout)
     assert [len(row) for row in stated["tokens"]] == [5, 5]
@@ -81,7 +80,7 @@ def test_check_and_generate_print_json_alone(engines: EngineCluster, tmp_path: P
     assert stated["tokens_per_second"] > 0
     assert stated["bytes_per_token"] > 0
     (tmp_path / "tokenizer.json").write_text('{"a": 1}')
-    again = CliRunner().invoke(app, line)
+    again = call(*line)
     assert again.exit_code == 0, again.output
     assert again.stdout.split() == [",".join(map(str, row)) for row in stated["tokens"]]
     assert "it is not a tokenizer" in again.stderr
@@ -107,7 +106,7 @@ def test_what_cannot_be_generated_is_rejected_in_a_sentence(
     arguments: list[str], sentence: str
 ) -> None:
     options = arguments if "--max-new-tokens" in arguments else [*arguments, "--max-new-tokens=8"]
-    done = CliRunner().invoke(app, ["generate", str(checkpoint("gpt2")), *options])
+    done = call("generate", checkpoint("gpt2"), *options)
     assert done.exit_code == 2
     assert sentence in done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -126,41 +125,41 @@ def test_what_cannot_run_is_rejected_before_engines_start(
     command: list[str], name: str, changed: dict[str, Any], sentence: str, tmp_path: Path
 ) -> None:
     directory = copied(name, tmp_path, **changed)
-    done = CliRunner().invoke(app, [command[0], str(directory), *command[1:]])
+    done = call(command[0], directory, *command[1:])
     assert done.exit_code == 2
     assert sentence in done.stderr
 
 
 def test_a_llava_is_checked_and_a_prompt_with_an_image_rejected(engines: EngineCluster) -> None:
     directory = str(checkpoint("llava", 0.2))
-    done = CliRunner().invoke(app, ["check", directory, "--tp", "2", "--json"])
+    done = call("check", directory, "--tp", "2", "--json")
     stated = json.loads(done.stdout)
     assert (done.exit_code, stated["passed"], stated["tolerance"]) == (0, True, 2e-3)
     names = [one["name"] for one in stated["layers"]]
     assert "language_model.decoder.layers.3" in names
     assert "modality_submodules.images.encoders.vit_encoder.decoder.layers.2" in names
     line = ["generate", directory, "--tp", "2", "--max-new-tokens", "3"]
-    done = CliRunner().invoke(app, [*line, "--tokens", "1,2,3", "--json"])
+    done = call(*line, "--tokens", "1,2,3", "--json")
     assert done.exit_code == 0, done.output
     assert len(json.loads(done.stdout)["tokens"][0]) <= 3
-    done = CliRunner().invoke(app, [*line, "--tokens", "1,100,3"])
+    done = call(*line, "--tokens", "1,100,3")
     assert done.exit_code == 2
     assert "prompt 0 has the id 100, which represents an image" in done.stderr
 
 
 def test_a_qwen_vl_is_not_checked() -> None:
-    done = CliRunner().invoke(app, ["check", str(qwen_checkpoint("qwen2_vl"))])
+    done = call("check", qwen_checkpoint("qwen2_vl"))
     assert done.exit_code == 2
     assert "its model_type is qwen2_vl, whose tower no check compares" in done.stderr
 
 
 def test_rows_beyond_the_positions_are_not_checked() -> None:
-    done = CliRunner().invoke(app, ["check", str(checkpoint("gpt2")), "--length", "25"])
+    done = call("check", checkpoint("gpt2"), "--length", "25")
     assert done.exit_code == 2
     assert "length is 25, and the model has 24 positions; give at most so many" in done.stderr
 
 
 def test_a_tower_makes_no_tokens() -> None:
-    done = CliRunner().invoke(app, ["generate", str(checkpoint("clip_tower")), *ROWS])
+    done = call("generate", checkpoint("clip_tower"), *ROWS)
     assert done.exit_code == 2
     assert "which makes no tokens" in done.stderr

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from mimokit.cli.main import app
 from mimokit.config.errors import ConfigError
 from mimokit.planning.weights import plan_weights
+from tests.cli.call import call
 from tests.hugging_face_weights import checkpoint
 from tests.sparse_weights import LLAMA_70B, sparse_checkpoint, write_file, write_header
 
@@ -91,10 +90,8 @@ BROKEN: Mapping[str, tuple[Break, str]] = {
     "config is a list": (lambda path: (path / "config.json").write_text("[1]"), "mapping in JSON"),
     "no weights": (lambda path: (path / FILE).unlink(), "it has no weights; put"),
     "pickle": (into_pickle, "'pytorch_model.bin', a pickle, which can run code and is not opened"),
-    "no index": (
-        lambda path: (path / FILE).rename(path / "model-1.safetensors"),
-        "it has model-1.safetensors, but neither",
-    ),
+    "no index": (lambda path: (path / FILE).rename(path / "model-1.safetensors"),
+                 "it has model-1.safetensors, but neither"),
     "index without map": (indexed([]), "it has no weight_map"),
     "index names a missing file": (
         indexed({"x": "b.safetensors"}), "it names 'b.safetensors', which does not exist"
@@ -124,18 +121,14 @@ BROKEN: Mapping[str, tuple[Break, str]] = {
     "index names a file too long": (
         indexed({"x": "x" * 255 + ".safetensors"}), "name a file of this directory"
     ),
-    "truncated data": (
-        lambda path: (path / FILE).write_bytes((path / FILE).read_bytes()[:-1]),
-        r"it is truncated: 'lm_head.weight' ends|it is truncated: 'model.norm.weight' ends",
-    ),
+    "truncated data": (lambda path: (path / FILE).write_bytes((path / FILE).read_bytes()[:-1]),
+        r"it is truncated: 'lm_head.weight' ends|it is truncated: 'model.norm.weight' ends"),
     "data behind the end": (
         lambda path: (path / FILE).write_bytes((path / FILE).read_bytes() + b"x"),
         "its header accounts for",
     ),
-    "offsets of another size": (
-        rewrite(lambda one: one[Q].update(data_offsets=[0, 4])),
-        rf"offsets 0 to 4 for '{Q}', but BF16 of shape \[8, 8\] has 128 bytes",
-    ),
+    "offsets of another size": (rewrite(lambda one: one[Q].update(data_offsets=[0, 4])),
+        rf"offsets 0 to 4 for '{Q}', but BF16 of shape \[8, 8\] has 128 bytes"),
     "offsets that overlap": (
         rewrite(lambda one: one[Q].update(data_offsets=[8, 136])), "begins at byte"
     ),
@@ -147,36 +140,26 @@ BROKEN: Mapping[str, tuple[Break, str]] = {
     "quantized": (
         rewrite(lambda one: one[Q].update(dtype="I16")), f"{Q} is stored as I16; only F64, F32"
     ),
-    "dtypes differ within a parameter": (
-        rewrite(lambda one: one[Q].update(dtype="F16")),
-        "is stored as .*; they form decoder.layers.0.self_attention.linear_qkv.weight",
-    ),
+    "dtypes differ within a parameter": (rewrite(lambda one: one[Q].update(dtype="F16")),
+        "is stored as .*; they form decoder.layers.0.self_attention.linear_qkv.weight"),
     "missing tensor": (with_tensors(lambda one: one.pop(Q)), f"{Q} is in none of its files"),
-    "no embedding": (
-        with_tensors(lambda one: one.pop("model.embed_tokens.weight")),
-        "one tensor whose name ends in embed_tokens.weight, and there is none",
-    ),
-    "two embeddings": (
-        with_tensors(lambda one: one.update({"x.embed_tokens.weight": (6, 8)})),
-        "there are 2 of them",
-    ),
+    "no embedding": (with_tensors(lambda one: one.pop("model.embed_tokens.weight")),
+                     "one tensor whose name ends in embed_tokens.weight, and there is none"),
+    "two embeddings": (with_tensors(lambda one: one.update({"x.embed_tokens.weight": (6, 8)})),
+                       "there are 2 of them"),
     "unexpected tensor": (
         with_tensors(lambda one: one.update(extra=(2,))), "extra is in model.safetensors, but no"
     ),
-    "wrong shape": (
-        with_tensors(lambda one: one.update({Q: (4, 8)})),
-        rf"{Q} has the shape \[4, 8\], and config.json makes it \[8, 8\]",
-    ),
+    "wrong shape": (with_tensors(lambda one: one.update({Q: (4, 8)})),
+                    rf"{Q} has the shape \[4, 8\], and config.json makes it \[8, 8\]"),
     "config of more layers": (
         with_config(num_hidden_layers=3), r"layers.2\..* and 8 others are in none of its files"
     ),
     "config of fewer layers": (with_config(num_hidden_layers=1), "layers.1.* and 8 others are in"),
     "config ties what the file does not": (with_config(attention_bias=True), "proj.bias and"),
     "unknown family": (with_config(model_type="lama"), "'lama'.* did you mean llama"),
-    "family without weights": (
-        with_config(model_type="gemma2"),
-        r"'gemma2' cannot be read \(missing: sliding.*capped logits.*\); those of .*qwen3.* can",
-    ),
+    "family without weights": (with_config(model_type="gemma2"),
+        r"'gemma2' cannot be read \(missing: sliding.*capped logits.*\); those of .*qwen3.* can"),
     "family of a later day": (with_config(model_type="qwen4"), "'qwen4' cannot be read; those of"),
     "no model_type": (with_config(model_type=None), "model_type is missing"),
 }  # fmt: skip
@@ -241,7 +224,7 @@ def test_an_unknown_dtype_is_rejected_with_the_nearest() -> None:
 def test_the_command_exits_with_2_and_a_sentence(tiny: Path) -> None:
     into_pickle(tiny)
     for arguments in ([str(tiny)], [str(checkpoint("llama")), "--tp", "3", "--json"]):
-        done = CliRunner().invoke(app, ["weights", *arguments])
+        done = call("weights", *arguments)
         assert done.exit_code == 2
         assert done.stdout == ""
         assert len(done.stderr.splitlines()) == 1

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from mimokit.architecture.tensor_cut import TensorShard
-from mimokit.cli.main import app
 from mimokit.planning.weights import WeightPlan, plan_weights, read_directory
+from tests.cli.call import call
 from tests.hugging_face_weights import WHOLE, checkpoint
 from tests.rows import rows
 from tests.sparse_weights import LLAMA_70B, sparse_checkpoint
@@ -165,7 +164,7 @@ def test_any_llama_that_a_layout_can_cut_is_held_once(
 def test_the_command_prints_json_alone_and_ranks_as_the_rank_map_numbers_them() -> None:
     directory = str(checkpoint("llama"))
     command = ["weights", directory, "--tp", "2", "--pp", "2", "--json"]
-    done = CliRunner().invoke(app, command)
+    done = call(*command)
     assert done.exit_code == 0
     found = json.loads(done.stdout)
     assert list(found) == [
@@ -193,7 +192,7 @@ def test_the_command_prints_json_alone_and_ranks_as_the_rank_map_numbers_them() 
 
 
 def test_the_table_names_what_every_rank_holds_whole() -> None:
-    done = CliRunner().invoke(app, ["weights", str(checkpoint("gpt2")), "--tp", "4"])
+    done = call("weights", checkpoint("gpt2"), "--tp", "4")
     rows: dict[str, str] = defaultdict(str)
     for line in done.stdout.splitlines():
         cells = line.split()
