@@ -69,11 +69,9 @@ _UPDATES = of(
          named("shards of weights are not gathered")),
         (
             "rates of each module",
-            layered(
-                two(COLOCATED, DP2, TP2),
-                IMAGES,
-                optimizer=ModuleOptimizerConfig(lr=3e-3, weight_decay=0.3),
-            ),
+            layered(two(COLOCATED, DP2, TP2),
+                    IMAGES,
+                    optimizer=ModuleOptimizerConfig(lr=3e-3, weight_decay=0.3)),
             f.RATES_OF_THE_RUN,
         ),
         ("AdamW", two(HOMOGENEOUS, DP2, DP2), f.NEVER_UPDATED),
@@ -132,10 +130,8 @@ _DATA = of(
         (
             "samples in an order that balances them",
             layered(
-                run_with(
-                    partial(three_modalities, HOMOGENEOUS, **dict.fromkeys(ALL, DP2)),
-                    sample_order="balanced",
-                ),
+                run_with(partial(three_modalities, HOMOGENEOUS, **dict.fromkeys(ALL, DP2)),
+                         sample_order="balanced"),
                 hidden_dropout=0.1,
             ),
             f.SAMPLES_OF_THE_RANK,
@@ -149,10 +145,8 @@ _DATA = of(
          f.IMAGES_OF_THE_RANK),
         (
             "a forward step of one's own",
-            run_with(
-                two(COLOCATED, DP2, TP2),
-                forward_step="tests.experiment.own_forward_step:forward_step",
-            ),
+            run_with(two(COLOCATED, DP2, TP2),
+                     forward_step="tests.experiment.own_forward_step:forward_step"),
             named("a bridge averages gradients"),
         ),
     ],

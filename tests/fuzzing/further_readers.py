@@ -24,7 +24,7 @@ from mimokit.prediction.own_runs.table import read_runs
 from mimokit.prediction.step_time.software import load_software, save_software
 from mimokit.result_files import FitFile
 from tests.analysis.planted_runs import write_trace_of_forwards
-from tests.fuzzing.mutants import as_json, changed_text, changed_tree
+from tests.fuzzing.mutants import as_json, changed_text, changed_tree, written
 from tests.sparse_weights import SMALL
 
 SETTING = {"strategy": "DiLoCo", "batch_size": "4"}
@@ -39,12 +39,6 @@ def mutant_of(random: Random, content: Any) -> str:
     if random.random() < 0.3:
         return changed_text(random, as_json(content))
     return as_json(changed_tree(random, content))
-
-
-def written(file: Path, text: str) -> Path:
-    """Write a mutant, also one that is no UTF-8."""
-    file.write_bytes(text.encode("utf-8", "surrogatepass"))
-    return file
 
 
 def trace(random: Random, folder: Path) -> None:

@@ -6,6 +6,7 @@ What is inserted would leave a file behind if anything ran it.
 import copy
 import json
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -117,3 +118,9 @@ _TREE_CHANGES: tuple[Callable[[Random, Any, Any, Any], None], ...] = (
     *(_replace, _replace, _replace),
     *(_scale, _scale, _remove, _rename, _move, _deepen),
 )
+
+
+def written(file: Path, text: str) -> Path:
+    """Write a mutant, also one that is no UTF-8."""
+    file.write_bytes(text.encode("utf-8", "surrogatepass"))
+    return file

@@ -37,7 +37,7 @@ from mimokit.prediction.hardware import load_hardware
 from tests.analysis.planted_runs import Planted, write_run
 from tests.fuzzing.further_readers import FURTHER
 from tests.fuzzing.layouts import check_layout, random_layout
-from tests.fuzzing.mutants import CANARY, as_json, changed_text, changed_tree
+from tests.fuzzing.mutants import CANARY, as_json, changed_text, changed_tree, written
 from tests.interop.test_megatron import LLAMA as SCRIPT
 from tests.sparse_weights import SMALL
 
@@ -119,26 +119,21 @@ def _yaml(tree: Any) -> str:
         return as_json(tree)
 
 
-def _write(file: Path, text: str) -> Path:
-    file.write_bytes(text.encode("utf-8", "surrogatepass"))
-    return file
-
-
 def _config(random: Random, folder: Path) -> None:
     corpus = _trees("configs/*.yaml", "mimokit/config/presets/*.yaml")
     text = _yaml_mutant(random, corpus)
-    file = _write(folder / "mutant.yaml", text)
+    file = written(folder / "mutant.yaml", text)
     mimokit.plan(mimokit.load_experiment_config(file))
 
 
 def _hugging_face(random: Random, folder: Path) -> None:
     text = _json_mutant(random, [config for config, _ in SMALL.values()])
-    from_hf(_write(folder / "config.json", text))
+    from_hf(written(folder / "config.json", text))
 
 
 def _hardware(random: Random, folder: Path) -> None:
     text = _json_mutant(random, _trees("mimokit/prediction/hardware/gpus/*.json"))
-    load_hardware(_write(folder / "gpu.json", text))
+    load_hardware(written(folder / "gpu.json", text))
 
 
 def _megatron(random: Random, folder: Path) -> None:
@@ -165,7 +160,7 @@ def _results(random: Random, folder: Path) -> None:
         text = as_json(changed_tree(random, json.loads(text)))
     else:
         text = changed_text(random, text)
-    _write(run / chosen, text)
+    written(run / chosen, text)
     runs = load_runs(run)
     repr(runs)
     if list(runs.names):
@@ -182,7 +177,7 @@ def _sweep(random: Random, folder: Path) -> None:
     content = {"started": "2026-11-23T12:00:00+00:00", "written": "x", "experiments": [entry] * 2}
     changed = changed_tree(random, content)
     right = isinstance(changed, dict) and random.random() < 0.5
-    _write(folder / "sweep.json", as_json(sealed(changed) if right else changed))
+    written(folder / "sweep.json", as_json(sealed(changed) if right else changed))
     read_sweep(folder)
 
 
@@ -223,12 +218,12 @@ def _checkpoint(random: Random, folder: Path) -> None:
         note = {key: _json_mutant(random, [json.loads(value)]) if value[0] == "{" else value
                 for key, value in header["__metadata__"].items()}  # fmt: skip
         text = as_json({**header, "__metadata__": note})
-    written = text.encode("utf-8", "surrogatepass")
+    head = text.encode("utf-8", "surrogatepass")
     saved = folder / folder_of_step(3)
     saved.mkdir()
-    (saved / file).write_bytes(len(written).to_bytes(8, "little") + written + blocks)
+    (saved / file).write_bytes(len(head).to_bytes(8, "little") + head + blocks)
     whole = {**marker, "files": {file: (saved / file).stat().st_size}}
-    _write(saved / MARKER, _json_mutant(random, [whole]) if of_marker else as_json(whole))
+    written(saved / MARKER, _json_mutant(random, [whole]) if of_marker else as_json(whole))
     found = list_checkpoints(folder)
     str(found), json.dumps(found.to_json())
     checkpoint = read_checkpoint(saved)

@@ -15,7 +15,12 @@ from tests.charts.pictures import faults
 from tests.charts.test_charts import REPORT
 
 ROOT = Path(__file__).parents[2]
-NOTEBOOK = nbformat.read(ROOT / "notebooks" / "start.ipynb", 4)
+
+
+def cells() -> list[Any]:
+    """Return those of the notebook."""
+    found: list[Any] = nbformat.read(ROOT / "notebooks" / "start.ipynb", 4).cells
+    return found
 
 
 def test_it_shows_ranks_plan_and_proof(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,7 +36,7 @@ def test_it_shows_ranks_plan_and_proof(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT / "notebooks")
     shown: list[Any] = []
     names: dict[str, Any] = {"display": lambda *views: shown.extend(views)}
-    for cell in NOTEBOOK.cells:
+    for cell in cells():
         if cell.cell_type == "code":
             exec(cell.source, names)
     ranks, split, proof = shown
@@ -45,6 +50,6 @@ def test_it_shows_ranks_plan_and_proof(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_it_leads_to_every_tutorial() -> None:
-    links = set(re.findall(r"\]\((\w+\.ipynb)\)", NOTEBOOK.cells[-1].source))
+    links = set(re.findall(r"\]\((\w+\.ipynb)\)", cells()[-1].source))
     there = {file.name for file in (ROOT / "notebooks").glob("*.ipynb")}
     assert links == there - {"start.ipynb"}

@@ -20,6 +20,7 @@ from tests.evaluations import QUICK
 from tests.layouts import digits_config
 from tests.processes import interrupt_in
 from tests.symptoms import acted_on_after
+from tests.waiting import wait_until
 
 
 class _Faults:
@@ -104,7 +105,7 @@ def faulty(shared_cluster, tmp_path_factory):
     assert run.done
     assert run.current == ()
     # The last notice comes from a separate thread.
-    _wait_until(lambda: heard[-1] == {one.name: one.status for one in result.experiments})
+    wait_until(lambda: heard[-1] == {one.name: one.status for one in result.experiments})
     return result, heard, board
 
 
@@ -196,11 +197,11 @@ def test_experiments_run_side_by_side_on_free_engines(cluster, tmp_path):
         data=_Faults(),
         evaluations=QUICK,
     )
-    _wait_until(lambda: all(_record(run, name).ended for name in ("killed", "four")))
+    wait_until(lambda: all(_record(run, name).ended for name in ("killed", "four")))
     two, eight = _record(run, "two"), _record(run, "eight")
     assert (two.status, eight.status) == ("running", "waiting"), "eight ranks are not free"
     first = _record(run, "two").iteration
-    _wait_until(lambda: _record(run, "two").iteration > first)
+    wait_until(lambda: _record(run, "two").iteration > first)
     (current,) = run.current
     current.stop()
     result = run.result(timeout=300)
@@ -224,10 +225,10 @@ def test_stop_and_skip_end_what_they_name(cluster, tmp_path):
         evaluations=QUICK,
     )
     run.skip("skipped at once")
-    _wait_until(lambda: _iteration(run, "skipped running") > 1)
+    wait_until(lambda: _iteration(run, "skipped running") > 1)
     assert len(run.current) == 1
     run.skip()
-    _wait_until(lambda: _iteration(run, "stopped") > 1)
+    wait_until(lambda: _iteration(run, "stopped") > 1)
     run.stop()
     result = run.result(timeout=300)
     status = [one.status for one in result.experiments]
@@ -249,7 +250,7 @@ def test_ctrl_c_ends_the_sweep_after_the_iteration_and_says_so(cluster, tmp_path
         data=_Faults(),
         evaluations=QUICK,
     )
-    _wait_until(lambda: _iteration(run, "first") > 1)
+    wait_until(lambda: _iteration(run, "first") > 1)
     said = io.StringIO()
     interrupt_in("follow")
     assert follow(run, Console(file=said, width=200)) == INTERRUPTED
@@ -263,7 +264,7 @@ def test_ctrl_c_ends_the_sweep_after_the_iteration_and_says_so(cluster, tmp_path
 def test_an_interrupted_sweep_is_aborted_at_a_second_interrupt(cluster, tmp_path):
     config = _config(SLOW)
     run = sweep(cluster, {"slow": config}, results_dir=tmp_path, data=_Faults())
-    _wait_until(lambda: _iteration(run, "slow") > 1)
+    wait_until(lambda: _iteration(run, "slow") > 1)
     interrupt_in("result").join(0)
     interrupt_in("end_run")
     with pytest.raises(KeyboardInterrupt):
@@ -301,10 +302,3 @@ def _record(run, name):
 
 def _iteration(run, name):
     return _record(run, name).iteration
-
-
-def _wait_until(condition, seconds=180):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import scipy.fft
 import torch
 from torch import Tensor
 
@@ -281,7 +280,9 @@ class Oracle:
 
     def coefficients(self, array: np.ndarray[Any, Any]) -> tuple[Any, Any]:
         """Return (which are kept, their values), [blocks of rows, of columns, rows, columns]."""
-        tiles = scipy.fft.dctn(self.tiles(array), axes=(2, 3), norm="ortho")
+        from scipy.fft import dctn
+
+        tiles = dctn(self.tiles(array), axes=(2, 3), norm="ortho")
         kept = np.zeros(tiles.shape, bool)
         for row in range(tiles.shape[0]):
             for column in range(tiles.shape[1]):
@@ -300,7 +301,9 @@ class Oracle:
         return max(side for side in range(1, min(length, most) + 1) if length % side == 0)
 
     def from_coefficients(self, tiles: Any, shape: Sequence[int]) -> Any:
-        back = scipy.fft.idctn(tiles, axes=(2, 3), norm="ortho")
+        from scipy.fft import idctn
+
+        back = idctn(tiles, axes=(2, 3), norm="ortho")
         return back.swapaxes(1, 2).reshape(tuple(shape))
 
 

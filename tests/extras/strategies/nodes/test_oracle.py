@@ -10,6 +10,7 @@ from mimokit.cluster import EngineCluster
 from mimokit.engine.strategies import OptimSpec
 from mimokit.extras.strategies.exchanges import plan_strategy
 from tests import seams
+from tests.claims.faults import OUTER_WEIGHTS_SHARED
 from tests.extras.strategies.nodes.nodes import SEED, Case, Outcome, net, train_all
 from tests.extras.strategies.nodes.oracle import Oracle
 from tests.planted import planted, replacing
@@ -130,12 +131,6 @@ def test_nodes_hold_the_same_bits_after_a_full_exchange(
 
 
 @replacing
-def share_memory(original: Any, self: Any, mix: float = 0.0) -> None:
-    for outer, inner in zip(self.outer, self.inner, strict=True):
-        inner.data = outer.data
-
-
-@replacing
 def mask_of_its_own(original: Any, self: Any, *given: Any) -> Any:
     import dataclasses
 
@@ -151,7 +146,7 @@ def one_step_late(original: Any) -> Any:
 @pytest.mark.parametrize(
     ("target", "make", "name"),
     [
-        (seams.OUTER_WEIGHTS, share_memory, "diloco"),
+        (seams.OUTER_WEIGHTS, OUTER_WEIGHTS_SHARED.make, "diloco"),
         (seams.MASK_INDICES, mask_of_its_own, "sparta, sequential"),
         (seams.EXCHANGE_NUMBER, one_step_late, "diloco"),
     ],
