@@ -19,8 +19,7 @@ LLAMA = {
     "num_attention_heads": 4,
     "vocab_size": 100,
 }
-DIGITS = [10**5000]
-"""In a list, as pytest cannot name a case after a number with thousands of digits."""
+DIGITS = 10**5000
 
 
 @pytest.mark.parametrize(
@@ -41,34 +40,28 @@ def test_files_that_are_no_config(tmp_path: Path, text: str, why: str) -> None:
         from_hf(file)
 
 
+TOO_LARGE = dict.fromkeys(("hidden_size", "intermediate_size", "num_hidden_layers"), 2**30)
+
+
 @pytest.mark.parametrize(
-    ("field", "value", "why"),
+    ("values", "why"),
     [
-        ("intermediate_size", 2**63, "is 9223372036854775808; it must be at most"),
-        ("num_hidden_layers", 10**39, "it must be at most 2,147,483,647"),
-        ("num_hidden_layers", DIGITS, "num_hidden_layers is too large to show"),
-        ("num_hidden_layers", -1, "it must be a whole number of at least 1"),
-        ("num_hidden_layers", True, "it must be a whole number of at least 1"),
-        ("model_type", [], "it does not exist"),
-        ("model_type", {}, "it does not exist"),
-        ("model_type", DIGITS, "it does not exist"),
-        ("tie_word_embeddings", DIGITS, "write true or false"),
+        ({"intermediate_size": 2**63}, "is 9223372036854775808; it must be at most"),
+        ({"num_hidden_layers": 10**39}, "it must be at most 2,147,483,647"),
+        ({"num_hidden_layers": DIGITS}, r"too large to show \(int\); it must be at most"),
+        ({"num_hidden_layers": [DIGITS]}, "num_hidden_layers is too large to show"),
+        ({"num_hidden_layers": -1}, "it must be a whole number of at least 1"),
+        ({"num_hidden_layers": True}, "it must be a whole number of at least 1"),
+        ({"model_type": []}, "it does not exist"),
+        ({"model_type": {}}, "it does not exist"),
+        ({"model_type": [DIGITS]}, "it does not exist"),
+        ({"tie_word_embeddings": [DIGITS]}, "write true or false"),
+        (TOO_LARGE, r"parameters, more than the 9.0e\+15"),
     ],
 )
-def test_values_that_no_model_has(field: str, value: Any, why: str) -> None:
+def test_values_that_no_model_has(values: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
-        from_hf({**LLAMA, field: value})
-
-
-def test_a_number_of_thousands_of_digits() -> None:
-    with pytest.raises(ConfigError, match=r"is too large to show \(int\); it must be at most"):
-        from_hf({**LLAMA, "num_hidden_layers": DIGITS[0]})
-
-
-def test_sizes_that_are_too_large_together() -> None:
-    large = dict.fromkeys(("hidden_size", "intermediate_size", "num_hidden_layers"), 2**30)
-    with pytest.raises(ConfigError, match=r"parameters, more than the 9.0e\+15"):
-        from_hf({**LLAMA, **large})
+        from_hf({**LLAMA, **values})
 
 
 VALUES = st.recursive(

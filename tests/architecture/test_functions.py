@@ -67,9 +67,14 @@ def test_what_can_run_has_no_obstacle(config: dict[str, Any]) -> None:
     assert not list(obstacles({**LLAMA, **config}))
 
 
-def test_an_activation_that_cannot_run_is_refused() -> None:
-    with pytest.raises(ConfigError, match="its activation is 'relu2'; silu, gelu,"):
-        from_hf({**LLAMA, **SIZES, "hidden_act": "relu2"})
+@rows(
+    "config, sentence",
+    ({"hidden_act": "relu2"}, "its activation is 'relu2'; silu, gelu,"),
+    ({"rms_norm_eps": "1e-5"}, "rms_norm_eps is '1e-5'; it must be a number above 0"),
+)
+def test_what_cannot_be_read_is_refused(config: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        from_hf({**LLAMA, **SIZES, **config})
 
 
 SLIDING = {"use_sliding_window": True, "sliding_window": 64}
@@ -95,17 +100,18 @@ def test_windows_are_those_of_its_layers(
     )
 
 
-def test_layers_of_an_unknown_kind_are_rejected() -> None:
-    fields = Fields({"model_type": "qwen2", **SLIDING, "layer_types": ["linear_attention"]})
-    language_fields(fields, "qwen2")
-    with pytest.raises(ConfigError, match="write a list of full_attention and sliding_attention"):
-        fields.check()
-
-
-def test_windows_of_a_family_that_has_none_are_rejected() -> None:
-    fields = Fields({"model_type": "mimo", **SLIDING})
-    language_fields(fields, "mimo")
-    with pytest.raises(ConfigError, match="use_sliding_window is True; only full attention is"):
+@rows(
+    "family, field, sentence",
+    (
+        "qwen2", {"layer_types": ["linear_attention"]},
+        "write a list of full_attention and sliding_attention",
+    ),
+    ("mimo", {}, "use_sliding_window is True; only full attention is"),
+)  # fmt: skip
+def test_windows_that_no_layer_can_have(family: str, field: dict[str, Any], sentence: str) -> None:
+    fields = Fields({"model_type": family, **SLIDING, **field})
+    language_fields(fields, family)
+    with pytest.raises(ConfigError, match=sentence):
         fields.check()
 
 
@@ -121,8 +127,3 @@ def test_a_number_of_layers_without_a_window_is_spread() -> None:
         known = network(layers, 8, 2, 2, 4, 16, **windows)
         assert {n for n, reach in enumerate(known.reaches, 1) if reach} == windowed
         assert known.full_layers == layers - len(windowed)
-
-
-def test_a_field_of_the_wrong_type_is_rejected() -> None:
-    with pytest.raises(ConfigError, match=r"rms_norm_eps is '1e-5'; it must be a number above 0"):
-        from_hf({**LLAMA, **SIZES, "rms_norm_eps": "1e-5"})

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mimokit.architecture import LanguageModel, load_model
 from mimokit.architecture.from_config import model_of_config
-from mimokit.config import ConfigError
+from mimokit.config import ConfigError, DeploymentMode
 from mimokit.config.sizes import ParallelSizes
 from mimokit.interop import (
     config_of_layout,
@@ -109,12 +109,6 @@ def test_what_is_ignored_is_reported() -> None:
     assert any("layer by layer" in note for note in notes)
 
 
-def test_a_precision_without_arguments() -> None:
-    layout = Layout("homogeneous", {"language": ParallelSizes()})
-    with pytest.raises(ConfigError, match="precision is fp32, for which there is none"):
-        to_megatron_arguments(layout, Workload(4096, 8, "fp32"))
-
-
 def test_missing_flags_are_reported() -> None:
     found = from_megatron_arguments("--tensor-model-parallel-size 2", gpus=8)
     assert (found.model, found.workload) == (None, None)
@@ -139,10 +133,19 @@ def test_wrong_arguments(arguments: str, gpus: int | None, sentence: str) -> Non
         from_megatron_arguments(arguments, gpus=gpus)
 
 
-def test_other_modes_have_no_arguments() -> None:
-    layout = Layout("colocated", {"images": ParallelSizes(data=2), "language": ParallelSizes(2)})
-    with pytest.raises(ConfigError, match="choose a homogeneous one"):
-        to_megatron_arguments(layout, Workload(4096, 8))
+@rows(
+    "mode, sizes, precision, sentence",
+    ("homogeneous", {"language": ParallelSizes()}, "fp32", "precision is fp32, for which there is"),
+    (
+        "colocated", {"images": ParallelSizes(data=2), "language": ParallelSizes(2)}, "bf16",
+        "choose a homogeneous one",
+    ),
+)  # fmt: skip
+def test_what_has_no_arguments(
+    mode: DeploymentMode, sizes: dict[str, ParallelSizes], precision: str, sentence: str
+) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        to_megatron_arguments(Layout(mode, sizes), Workload(4096, 8, precision))
 
 
 LONG = "9" * 5000

@@ -198,6 +198,10 @@ def test_constraints_are_kept(result: SearchResult) -> None:
 
 
 LARGE = {"hidden_size": 8192, "ffn_hidden_size": 28672}
+NOWHERE = "no layout fits on 1 x NVIDIA H100"
+NOTHING_AGAIN = Constraints(
+    sizes={"*": {"recompute": ("none",), "tensor_parallel": (1,), "context_parallel": (1,)}}
+)
 
 
 def test_a_model_that_fits_nowhere_says_how_many_gpus_would_do() -> None:
@@ -212,44 +216,29 @@ def test_a_model_that_fits_nowhere_says_how_many_gpus_would_do() -> None:
         found(model=big, gpus=gpus // 2)
 
 
-def test_a_model_with_an_encoder_that_fits_nowhere_says_so_too() -> None:
-    large = language(layers=512, **LARGE)
-    with pytest.raises(ConfigError, match="no layout fits on 1 x NVIDIA H100"):
-        found(model=replace(model(), language=large), gpus=1)
-
-
-def test_recomputation_that_would_do_is_named() -> None:
-    rules = Constraints(
-        sizes={"*": {"recompute": ("none",), "tensor_parallel": (1,), "context_parallel": (1,)}}
-    )
-    with pytest.raises(ConfigError, match="full recomputation"):
-        found(model=language(layers=16), gpus=1, workload=Workload(131_072, 1), constraints=rules)
-
-
-def test_a_step_that_is_too_slow_is_told() -> None:
-    with pytest.raises(ConfigError, match="the quickest takes"):
-        found(constraints=Constraints(most_seconds=1e-6))
-
-
-@rows("gpus", 0, -1, 2.5, True)
-def test_no_gpus(gpus: Any) -> None:
-    with pytest.raises(ConfigError, match=r"gpus is .*; it must be a whole number of at least 1"):
-        found(gpus=gpus)
-
-
 @rows(
     "options, sentence",
     ({"hardware": "h10"}, "did you mean h100"),
     ({"model": "llava-1.5"}, "did you mean llava-1.5-7b"),
     ({"objective": "speed"}, "Objective 'speed': it does not exist"),
+    *(({"gpus": gpus}, "gpus is .*; it must be a whole number of at least 1")
+      for gpus in (0, -1, 2.5, True)),
     ({"workload": Workload(2048, 16, precision="fp3")}, "Precision 'fp3': it does not exist"),
+    ({"model": replace(model(), language=language(layers=512, **LARGE)), "gpus": 1}, NOWHERE),
+    (
+        {"model": language(layers=16), "gpus": 1, "workload": Workload(131_072, 1),
+         "constraints": NOTHING_AGAIN}, "full recomputation",
+    ),
+    ({"constraints": Constraints(most_seconds=1e-6)}, "the quickest takes"),
+    ({"constraints": Constraints(sizes={"audio": {"tensor_parallel": (1,)}})},
+     "the modules are language, images"),
     (
         {"workload": Workload(2048, 16, precision="mxfp8")},
         "Precision 'mxfp8': NVIDIA H100 SXM 80GB does not multiply in it; choose fp32, tf32, "
         "bf16, fp16, fp8, or another GPU",
     ),
-)
-def test_unknown_names(options: dict[str, Any], sentence: str) -> None:
+)  # fmt: skip
+def test_what_is_not_known_and_what_fits_nowhere(options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         found(**options)
 
@@ -265,11 +254,6 @@ def test_unknown_names(options: dict[str, Any], sentence: str) -> None:
 def test_wrong_constraints(values: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         Constraints(**values)
-
-
-def test_constraints_for_a_module_that_is_not_there() -> None:
-    with pytest.raises(ConfigError, match="the modules are language, images"):
-        found(constraints=Constraints(sizes={"audio": {"tensor_parallel": (1,)}}))
 
 
 def test_heads_that_nothing_useful_divides() -> None:

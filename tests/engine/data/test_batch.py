@@ -62,24 +62,6 @@ def test_patches_that_do_not_fit_the_grid_are_refused(rows, grid, message):
         slice_modality(inputs, 0, 1)
 
 
-def _batch(tokens, items):
-    return {
-        "input_ids": torch.tensor(tokens),
-        "modality_inputs": {"images": {"items_per_sample": torch.tensor(items)}},
-    }
-
-
-def test_image_tokens_that_do_not_match_are_refused_sample_by_sample():
-    """The totals agree here; the samples do not."""
-    batch = _batch([[16, 16, 16, 7], [16, 6, 7, 8]], [1, 1])
-    message = (
-        "Sample 0 of the batch has 3 'images' placeholder tokens but 2 rows of 1 item; "
-        "they must be equal."
-    )
-    with pytest.raises(ValueError, match=message):
-        check_tokens(batch, {"images": [16]}, {"images": 2})
-
-
 def _spoken(tokens, items):
     return {
         "items_per_sample": torch.tensor(items),
@@ -119,16 +101,20 @@ def test_each_modality_is_checked_against_its_own_placeholders():
     check_tokens(batch, {"images": [7], "audio": [8]}, {"images": 2, "audio": 5})
 
 
-def test_placeholders_of_an_absent_modality_are_refused():
-    batch = {"input_ids": torch.tensor([[0, 1], [7, 1]]), "modality_inputs": {}}
-    with pytest.raises(ValueError, match="Sample 1 of the batch has 1 'images' placeholder tokens"):
-        check_tokens(batch, {"images": [7]}, {"images": 1})
-
-
-def test_inputs_that_no_encoder_reads_are_refused():
-    batch = {"input_ids": torch.zeros(1, 2), "modality_inputs": {"sound": _spoken([1], [1])}}
-    with pytest.raises(ValueError, match="inputs of 'sound', which is not an encoder of the model"):
-        check_tokens(batch, {"images": [7]}, {"images": 1})
+@rows(
+    "tokens, inputs, rows, sentence",
+    # The totals agree here; the samples do not.
+    ([[7, 7, 7, 0], [7, 6, 0, 8]], {"images": {"items_per_sample": torch.ones(2, dtype=int)}}, 2,
+     "Sample 0 of the batch has 3 'images' placeholder tokens but 2 rows of 1 item; they must be "
+     "equal."),
+    ([[0, 1], [7, 1]], {}, 1, "Sample 1 of the batch has 1 'images' placeholder tokens"),
+    ([[0, 0]], {"sound": _spoken([1], [1])}, 1,
+     "inputs of 'sound', which is not an encoder of the model"),
+)  # fmt: skip
+def test_placeholders_and_inputs_that_do_not_match_are_refused(tokens, inputs, rows, sentence):
+    batch = {"input_ids": torch.tensor(tokens), "modality_inputs": inputs}
+    with pytest.raises(ValueError, match=sentence):
+        check_tokens(batch, {"images": [7]}, {"images": rows})
 
 
 @given(st.lists(st.lists(st.integers(1, 5), max_size=3), min_size=1, max_size=6), st.data())
