@@ -428,7 +428,7 @@ def _decoder_in_windows() -> ExperimentConfig:
 
 
 def _padded_decoder_in_slices() -> ExperimentConfig:
-    """Return the same on two tensor-parallel ranks each, which drop numbers, with a table of 42."""
+    """Return a decoder on tensor and context ranks that drop numbers, with a table of 42 rows."""
     sizes = {"images": UNCUT, LANGUAGE: (1, 1, 2), "writer": (2, 1, 2)}
     config = on_contexts(_dropping(cut_along_sequences(decoded_config(sizes, 2))), writer=2)
     return _changed(config, "writer", position_embedding_type="learned_absolute")

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -19,13 +20,8 @@ Patch = tuple[str, Callable[[Any], Any]]
 
 
 @replacing
-def _without_counts(original: Any, checkpoint: Any, held: Any) -> None:
-    original(checkpoint, [tensor for tensor in held if not tensor.name.startswith("step/")])
-
-
-@replacing
-def _without_moments(original: Any, checkpoint: Any, held: Any) -> None:
-    original(checkpoint, [tensor for tensor in held if not tensor.name.startswith("exp_")])
+def _without(states: str, original: Any, checkpoint: Any, held: Any) -> None:
+    original(checkpoint, [tensor for tensor in held if not tensor.name.startswith(states)])
 
 
 @replacing
@@ -90,8 +86,8 @@ def _uncut(original: Any, values: Any, shard: Any, entries: Any) -> Any:
 
 LOADING: dict[str, Patch] = {
     "nothing": (seams.READ_INTO, lambda original: original),
-    "the step count of Adam is dropped": (seams.READ_INTO, _without_counts),
-    "the moments are dropped": (seams.READ_INTO, _without_moments),
+    "the step count of Adam is dropped": (seams.READ_INTO, partial(_without, "step/")),
+    "the moments are dropped": (seams.READ_INTO, partial(_without, "exp_")),
     "the states began with a step": (seams.READ_INTO, _one_step_more),
     "main weights went through bf16": (seams.READ_INTO, _through_bf16),
     "states are those of another parameter": (seams.READ_INTO, _exchanged),

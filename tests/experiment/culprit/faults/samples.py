@@ -50,31 +50,26 @@ def _masks_of_ranks(original: Any, self: Any, computed: Any) -> Any:
 
 
 @replacing
-def _without_last_tokens(original: Any, batch: Any, start: int, stop: int) -> Any:
-    """Leave the last tokens of every sample out of the loss."""
+def _left_out(samples: slice, tokens: slice, original: Any, batch: Any, *span: int) -> Any:
+    """Leave the last tokens of samples out of the loss, or the last sample of a micro-batch."""
     mask = batch["loss_mask"].clone()
-    mask[:, -8:] = 0
-    return original({**batch, "loss_mask": mask}, start, stop)
+    mask[samples, tokens] = 0
+    return original({**batch, "loss_mask": mask}, *span)
 
 
-@replacing
-def _without_last_sample(original: Any, batch: Any, start: int, stop: int) -> Any:
-    """Leave the last sample of a micro-batch out of the loss."""
-    mask = batch["loss_mask"].clone()
-    mask[-1] = 0
-    return original({**batch, "loss_mask": mask}, start, stop)
-
-
+ALL = slice(None)
 FAULTS = (
     Fault("losses of a wrong scale", parts, seams.CROSS_ENTROPY,
           partial(scaled, 0.5), LANGUAGE, "loss", BACKWARD, "1 / tensor_parallel"),
-    Fault("tokens left out of the loss", parts, seams.SLICE_TEXT, _without_last_tokens,
+    Fault("tokens left out of the loss", parts,
+          seams.SLICE_TEXT, partial(_left_out, ALL, slice(-8, None)),
           LANGUAGE, "loss", BACKWARD),
     Fault("labels of the next sample", replicas, seams.SLICE_TEXT, _samples_shifted,
           LANGUAGE, "loss", BACKWARD),
     Fault("logits gathered before a loss of shards", parts, seams.CROSS_ENTROPY,
           _gathered_logits, LANGUAGE, "loss", BACKWARD),
-    Fault("a sample left out", replicas, seams.SLICE_TEXT, _without_last_sample,
+    Fault("a sample left out", replicas,
+          seams.SLICE_TEXT, partial(_left_out, slice(-1, None), ALL),
           LANGUAGE, "loss", BACKWARD, "rows differ, of sample"),
     Fault("replicas that drop the same", lambda: dropping(replicas()),
           seams.DROPOUT_ROWS, _masks_of_first_samples,
