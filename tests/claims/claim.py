@@ -1,6 +1,6 @@
 """A claim: what is said, the run that proves it, and the fault that breaks it."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -52,7 +52,7 @@ class Claim:
         return f"{self.title}, {self.config.model.deployment_mode}"
 
 
-def of(area: str, runs: Iterable[tuple[str, Make, Plant]], **options: object) -> Iterator[Claim]:
+def of(area: str, *runs: tuple[str, Make, Plant], **options: object) -> Iterator[Claim]:
     """Yield claims of one table.
 
     Args:
