@@ -46,11 +46,14 @@ def execute(file: Path, output: Path, terminal: Terminal) -> int:
     except Exception as error:
         print(f"The file {file} is not a notebook ({error}).".splitlines()[0], file=sys.stderr)
         return BAD_ARGUMENT
-    status = HeadlessNotebook(notebook, file, terminal).run()
-    output.mkdir(parents=True, exist_ok=True)
-    nbformat.write(notebook, output / file.name)
     page = output / f"{file.stem}.html"
-    page.write_text(to_page(notebook, file.stem), encoding="utf-8")
+
+    def leave() -> None:
+        output.mkdir(parents=True, exist_ok=True)
+        nbformat.write(notebook, output / file.name)
+        page.write_text(to_page(notebook, file.stem), encoding="utf-8")
+
+    status = HeadlessNotebook(notebook, file, terminal).run(leave)
     terminal.heading({0: "Done.", FAILED: "Failed.", INTERRUPTED: "Interrupted."}[status])
     terminal.text(f"The page: {page}\n")
     return status

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import zmq
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, DeadKernelError
 
+from make.notebooks.page import exporter
 from make.notebooks.terminal import Terminal, TrainingProgress
 from mimokit.import_path import module_command
 
@@ -53,8 +55,13 @@ class HeadlessNotebook:
             on_cell_execute=self._announce,
         )
 
-    def run(self) -> int:
-        """Run all cells; return 0, FAILED or INTERRUPTED."""
+    def run(self, leave: Callable[[], object] = lambda: None) -> int:
+        """Run all cells; return 0, FAILED or INTERRUPTED.
+
+        Args:
+            leave: called once no output comes any more, while the kernel ends.
+        """
+        self._client.leave = leave
         try:
             with tempfile.TemporaryDirectory(prefix="mimokit-kernel-") as folder:
                 self._client.sockets = Path(folder)
@@ -94,9 +101,11 @@ class _Client(NotebookClient):  # type: ignore[misc]
     Attributes:
         sockets: folder for the files through which the kernel is reached. A TCP port that is free
             can be another process's before the kernel binds it.
+        leave: called in a thread while the kernel ends.
     """
 
     sockets: Path
+    leave: Callable[[], object]
 
     def __init__(self, notebook: Any, terminal: Terminal, **options: Any) -> None:
         super().__init__(notebook, **options)
@@ -113,10 +122,17 @@ class _Client(NotebookClient):  # type: ignore[misc]
         return manager
 
     async def async_start_new_kernel_client(self) -> Any:
+        asyncio.get_running_loop().run_in_executor(None, exporter)  # as long as the kernel starts
         client = await super().async_start_new_kernel_client()
         with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # not main thread
             asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._interrupt)
         return client
+
+    async def _async_cleanup_kernel(self) -> None:
+        left = asyncio.get_running_loop().run_in_executor(None, self.leave)
+        self.leave = lambda: None
+        await super()._async_cleanup_kernel()
+        await left
 
     def _interrupt(self) -> None:
         self.interrupts += 1

@@ -1,6 +1,7 @@
 """An executed notebook as one HTML page that asks no other machine for anything."""
 
 import copy
+import functools
 from typing import Any
 
 # nbconvert's own pages fetch require.js, MathJax, Mermaid and a widget manager from the network.
@@ -40,14 +41,24 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 
 def to_page(notebook: Any, title: str) -> str:
     """Return the notebook as an HTML page without references to anything outside of it."""
+    named = {"metadata": {"name": title}}
+    page, _ = exporter().from_notebook_node(_without_widgets(notebook), named)
+    return str(page)
+
+
+@functools.cache
+def exporter() -> Any:
+    """Return what makes pages, once it has made one, which takes half a second."""
     from nbconvert import HTMLExporter
+    from nbformat import v4
     from traitlets.config import Config
 
-    exporter = HTMLExporter(
-        config=Config({"NbConvertBase": {"display_data_priority": SHOWN}}), raw_template=TEMPLATE
+    shown = Config({"NbConvertBase": {"display_data_priority": SHOWN}})
+    made = HTMLExporter(config=shown, raw_template=TEMPLATE)
+    made.from_notebook_node(
+        v4.new_notebook(cells=[v4.new_markdown_cell("*first*"), v4.new_code_cell("first")])
     )
-    page, _ = exporter.from_notebook_node(_without_widgets(notebook), {"metadata": {"name": title}})
-    return str(page)
+    return made
 
 
 def _without_widgets(notebook: Any) -> Any:
