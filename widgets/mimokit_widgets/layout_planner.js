@@ -149,7 +149,6 @@ class Planner {
     try {
       this.show(state);
       if (this.model.saved) this.closeFields();
-      if (this.model.get("shown") !== state.layout) this.advice.ask();
     } finally { // a picture that fails must not hold back what the user does next
       this.outbox.handled(state.serial);
     }

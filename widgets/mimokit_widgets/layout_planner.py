@@ -33,6 +33,7 @@ def _as_mapping(config: ExperimentConfig | None, _: object) -> dict[str, Any] | 
     return None if config is None else config.to_mapping()
 
 
+SECONDS_BEFORE_ADVICE = 0.12
 STYLES = ("shared.css", "found.css", "frame_balance.css", "timeline.css", "layout_planner.css")
 
 
@@ -55,8 +56,8 @@ class LayoutPlanner(PersistentWidget, entry="layout_planner.js", styles=STYLES):
         prediction: what its step comes to: the fields of `Verdict`, `peak` and `fits`; empty where
             nothing is predicted.
         picked: the rank that is looked at, or None; it can be set.
-        shown: how many layouts came before the one that the browser shows. It comes from there, so
-            that marimo runs the cells again that read the planner.
+        shown: in marimo, how many layouts came before the one that the browser shows. It comes from
+            there, so that the cells run again that read the planner.
         problems: why the layout in the fields is rejected; empty if it was accepted.
     """
 
@@ -203,9 +204,10 @@ class LayoutPlanner(PersistentWidget, entry="layout_planner.js", styles=STYLES):
         self._do(content)
 
     @traitlets.observe("shown", "_asked")  # type: ignore[untyped-decorator]
-    def _advise(self, _: object) -> None:
+    def _advise(self, of: object) -> None:
         with self._turn:
-            self._advice = advice_of(self._session, tuple(self._asked))
+            if not isinstance(of, int) or of == self._session.count:  # no edit has followed
+                self._advice = advice_of(self._session, tuple(self._asked))
 
     def _do(self, message: Mapping[str, Any]) -> None:
         with self._turn:
@@ -231,6 +233,8 @@ class LayoutPlanner(PersistentWidget, entry="layout_planner.js", styles=STYLES):
                     self.set_trait("plan", session.valid.plan)
         finally:
             self._settling = False
+        if self._advice.get("follows") and self._advice["layout"] != session.count:
+            threading.Timer(SECONDS_BEFORE_ADVICE, self._advise, [session.count]).start()
         self._saved.follow()
 
     @traitlets.observe("picked")  # type: ignore[untyped-decorator]

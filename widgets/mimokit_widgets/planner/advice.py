@@ -6,8 +6,10 @@ the one that stands there once it is taken.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+from IPython.core.getipython import get_ipython
 
 from mimokit.axes import CONFIG_FIELDS, Axis
 from mimokit.config import ConfigError
@@ -105,6 +107,7 @@ def advice_of(session: Session, path: Path) -> dict[str, Any]:
         "path": list(path),
         "choices": choices,
         "why": [] if session.problems else steps_away(session),
+        "follows": get_ipython() is not None,  # on later layouts, unasked
     }
 
 
@@ -137,16 +140,11 @@ def _choice(session: Session, path: Path, number: int, draft: Draft) -> SizeChoi
     assert now is not None
     choice = _compared(session, draft, now)
     edited = meant(session, path)
-    given = [
-        change
-        for change in differences(now.content, draft.content)
-        if change[0][:2] != SIZES or change[0][-1] != edited[-1]
-    ]
+    changes = differences(now.content, draft.content)
+    given = [each for each in changes if each[0][:2] != SIZES or each[0][-1] != edited[-1]]
     besides = ", ".join(filter(None, (told(given, path), choice.besides)))
     shown = draft.content == now.content
-    return SizeChoice(
-        str(number), choice.change, choice.better, choice.memory, choice.fits, besides, shown
-    )
+    return replace(choice, value=str(number), besides=besides, shown=shown)
 
 
 def _compared(session: Session, draft: Draft, now: Draft) -> SizeChoice:

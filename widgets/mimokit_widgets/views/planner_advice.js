@@ -34,7 +34,8 @@ export class Advice {
 
   /**
    * Say what is looked at once no news come any more, in one message, since a notebook draws much with
-   * each: Python advises on it, and marimo runs the cells again that read the widget.
+   * each: Python advises on it, and marimo runs the cells again that read the widget. In Jupyter, Python
+   * then advises on every later layout unasked: a question after each edit took as long as the edit.
    */
   ask() {
     clearTimeout(this.timer);
@@ -47,12 +48,12 @@ export class Advice {
     }, QUIET);
   }
 
-  /** advice: {layout, path, choices, why}, or an empty mapping. */
+  /** advice: {layout, path, choices, why, follows: whether more comes unasked}, or an empty mapping. */
   update(advice) {
     const fresh = advice?.layout === this.planner.state.layout;
     this.node.classList.toggle("old", !fresh);
     if (!fresh) {
-      this.ask();
+      if (!advice?.follows) this.ask();
       return;
     }
     const [first = "", ...rest] = advice.why;
