@@ -99,6 +99,7 @@ def test_a_size_keeps_gpus_and_batch_and_says_what_gave_way(notebook: NotebookPa
     expect(planner.root.locator(".against")).to_contain_text("Not compared")
     expect(change).to_have_text("")
     planner.button("↶ Undo").click()
+    expect(planner.field("TP of language_module")).to_have_value("4")
     planner.hold(on=False)
     planner.type("TP of language_module", "1")
     expect(planner.root).to_have_class(re.compile("invalid"))

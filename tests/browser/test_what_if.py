@@ -1,10 +1,14 @@
 """The what-if at a field, and the verdict that stays in view, on a page without a notebook."""
 
+import re
 from pathlib import Path
+from typing import Any
 
+import pytest
 from playwright.sync_api import Page, expect
 
-from mimokit_widgets import LayoutPlanner
+from mimokit_widgets import LayoutPlanner, layout_planner
+from mimokit_widgets.planner import advice, ahead
 from tests.browser.settled import before, settled
 from tests.browser.test_views import RECORD_TEXT
 from tests.browser.view_page import shown, wait_for_answers
@@ -104,3 +108,60 @@ def test_a_rank_map_is_whole_where_traits_arrive_one_by_one(
     assert {"tp0 dp0", "tp3 dp1"} <= set(texts)
     assert not {"tp4 dp0", "tp7 dp0", "tp7"} & set(texts)
     assert faults == []
+
+
+def _in_jupyter(page: Page, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Page:
+    """Open a planner that is told of the next key ahead, with the focus in a field of TP 8."""
+    before(page)
+    monkeypatch.setattr(advice, "get_ipython", object)
+    planner = LayoutPlanner("preset:llava_7b_colocated")
+    shown(page, planner, folder, width="842px", answered=True)
+    page.get_by_label(TENSOR, exact=True).focus()
+    expect(page.get_by_role("group", name=f"Values of {TENSOR}")).to_have_count(1)
+    return page
+
+
+def test_a_key_is_shown_before_python_answers(
+    browser_page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = _in_jupyter(browser_page, tmp_path, monkeypatch)
+    page.evaluate("void (window.answer = () => new Promise(() => {}))")
+    page.keyboard.press("ArrowDown")
+    expect(page.locator("canvas.ranks")).to_have_accessible_name(re.compile("TP 4"))
+    expect(page.get_by_label(TENSOR, exact=True)).to_have_value("4")
+    page.keyboard.press("ArrowDown")
+    page.wait_for_function("window.unanswered === 1")
+    expect(page.get_by_label(TENSOR, exact=True)).to_have_value("4")
+
+
+def test_a_field_without_values_is_told_of_too(
+    browser_page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = _in_jupyter(browser_page, tmp_path, monkeypatch)
+    batches = page.get_by_label("micro-batches", exact=True)
+    place = batches.bounding_box()
+    batches.focus()
+    expect(page.get_by_role("group", name=f"Values of {TENSOR}")).to_have_count(0)
+    assert batches.bounding_box() == place
+    settled(page)  # the page asks about the field only after a pause
+    wait_for_answers(page)
+    page.evaluate("void (window.answer = () => new Promise(() => {}))")
+    before = int(batches.input_value())
+    page.keyboard.press("ArrowUp")
+    expect(batches).to_have_value(str(before + 1))
+
+
+def test_what_python_answers_holds(
+    browser_page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planted fault: what is told ahead of a key is the screen of another one."""
+
+    def of_another_key(*of: Any) -> dict[str, Any]:
+        told = ahead.screens_ahead(*of)
+        return {**told, "screens": told["screens"][::-1]}
+
+    monkeypatch.setattr(layout_planner, "screens_ahead", of_another_key)
+    page = _in_jupyter(browser_page, tmp_path, monkeypatch)
+    page.keyboard.press("ArrowDown")
+    expect(page.locator("canvas.ranks")).to_have_accessible_name(re.compile("TP 4"))
+    expect(page.get_by_label(TENSOR, exact=True)).to_have_value("4")

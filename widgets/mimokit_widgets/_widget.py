@@ -16,8 +16,8 @@ from ipywidgets import DOMWidget
 from mimokit.charts.browser.saved_view import saved_view
 from mimokit_widgets.modules import joined_modules, joined_styles, saved_modules
 
-JUPYTERS = {"_esm", "_css", "_anywidget_id", *DOMWidget.class_trait_names(sync=True)}
-"""Traits that are not the view's."""
+JUPYTERS = {"_esm", "_css", "_anywidget_id", "_ahead", *DOMWidget.class_trait_names(sync=True)}
+"""Traits that a view without a kernel has no use for."""
 
 Answers = Mapping[str, Mapping[str, Any]]
 """A message of the browser, as JSON -> the traits that it makes Python set."""

@@ -18,20 +18,27 @@ const MODES = [
   ["heterogeneous", "heterogeneous", "separate sizes, separate ranks"],
 ];
 
+const toldBy = (screen) => JSON.stringify({ ...screen, serial: "" });
+
 class Planner {
   constructor(root, ask, model) {
     Object.assign(this, { root, ask, model, fields: new Set(), rows: [], folds: [],
       state: model.get("_state"), inputs: model.get("_inputs") });
-    this.outbox = new Outbox(ask, (late) => this.showLate(late));
+    this.outbox = new Outbox(ask,
+      (late) => setText(this.late, late ? "Waiting for the kernel …" : ""));
     this.send = (message) => {
       this.toolbar.closeSaving(message);
-      return this.outbox.put(message);
+      const screen = this.screenAhead(message);
+      const taken = this.outbox.put(message, screen);
+      if (screen) this.show(screen);
+      this.foreseen = screen ? toldBy(screen) : this.foreseen;
+      return taken;
     };
     this.build();
     const heard = { keydown: (event) => this.key(event), paste: (event) => this.paste(event),
       dragover: (event) => this.drag(event, true), drop: (event) => this.drop(event),
       dragleave: (event) => this.drag(event, false),
-      focusin: ({ target }) => this.advice.focus(target.dataset?.path?.split(".") ?? []) };
+      focusin: ({ target }) => this.advice.focus(target) };
     for (const [name, listener] of Object.entries(heard)) root.addEventListener(name, listener);
   }
 
@@ -144,10 +151,19 @@ class Planner {
 
   // ------------------------------------------------------------ what Python says
 
+  /** What Python told ahead of a message, to be shown at once; what it says later holds. */
+  screenAhead(message) {
+    const { screens, after } = this.model.get("_ahead") ?? {};
+    return !this.foreseen && !this.outbox.flying && screens?.[after[JSON.stringify(message)]];
+  }
+
   update() {
     const state = this.model.get("_state");
     try {
-      this.show(state);
+      if (this.foreseen !== toldBy(state)) this.show(state);
+      this.foreseen = "";
+      this.state = state;
+      this.root.dataset.serial = state.serial;
       if (this.model.saved) this.closeFields();
     } finally { // a picture that fails must not hold back what the user does next
       this.outbox.handled(state.serial);
@@ -198,7 +214,6 @@ class Planner {
     this.pictures.update(state);
     this.root.classList.toggle("invalid", !state.valid);
     setAttribute(this.dimmed, "aria-label", state.valid ? null : "The last valid layout");
-    this.root.dataset.serial = state.serial;
   }
 
   updateModules(modules, heterogeneous) {
@@ -261,10 +276,6 @@ class Planner {
     }
   }
 
-  showLate(late) {
-    setText(this.late, late ? "Waiting for the kernel …" : "");
-  }
-
   async receive(message) {
     if (message.type !== "text") return;
     const { what, text, file } = message;
@@ -290,15 +301,9 @@ class Planner {
 
   // ------------------------------------------------------------ what the user does
 
-  edit(path, text) {
-    this.send({ type: "edit", path, text });
-  }
-
   focus(path) {
     const key = path.join(".");
-    for (const field of this.fields) {
-      if (field.path.join(".") === key) field.input.focus();
-    }
+    [...this.fields].find((field) => field.path.join(".") === key)?.input.focus();
   }
 
   key(event) {

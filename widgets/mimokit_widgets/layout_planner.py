@@ -14,6 +14,7 @@ import traitlets
 from mimokit.config import ConfigError, ExperimentConfig
 from mimokit_widgets._widget import Answers, ByIdentity, PersistentWidget
 from mimokit_widgets.planner.advice import advice_of
+from mimokit_widgets.planner.ahead import screens_ahead
 from mimokit_widgets.planner.code import as_torchrun
 from mimokit_widgets.planner.draft import RANKS_PER_NODE, Draft, content_of, start
 from mimokit_widgets.planner.inputs import inputs
@@ -71,6 +72,7 @@ class LayoutPlanner(PersistentWidget, entry="layout_planner.js", styles=STYLES):
     _state = traitlets.Dict().tag(sync=True)
     _search = traitlets.Dict().tag(sync=True)
     _advice = traitlets.Dict().tag(sync=True)
+    _ahead = traitlets.Dict().tag(sync=True)
     _asked = traitlets.List(traitlets.Unicode()).tag(sync=True, echo_update=False)
 
     def __init__(
@@ -204,10 +206,20 @@ class LayoutPlanner(PersistentWidget, entry="layout_planner.js", styles=STYLES):
         self._do(content)
 
     @traitlets.observe("shown", "_asked")  # type: ignore[untyped-decorator]
-    def _advise(self, of: object) -> None:
+    def _ask(self, _: object) -> None:
+        self._advise(self._state)
+
+    def _advise(self, screen: Mapping[str, Any]) -> None:
+        """Tell what else could be than a screen, and what the next key shows, while it is shown."""
         with self._turn:
-            if not isinstance(of, int) or of == self._session.count:  # no edit has followed
-                self._advice = advice_of(self._session, tuple(self._asked))
+            if self._state is not screen:
+                return
+            self._advice = advice_of(self._session, tuple(self._asked))
+            session, path = self._at_rest(), tuple(self._asked)
+        ahead = screens_ahead(session, path) if path and self._advice["follows"] else {}
+        with self._turn:
+            if self._state is screen:
+                self._ahead = ahead
 
     def _do(self, message: Mapping[str, Any]) -> None:
         with self._turn:
@@ -225,7 +237,7 @@ class LayoutPlanner(PersistentWidget, entry="layout_planner.js", styles=STYLES):
         self._settling = True
         try:
             with self.hold_sync(), self.hold_trait_notifications():
-                self._state, self.picked = screen, session.selected
+                self._state, self.picked, self._ahead = screen, session.selected, {}
                 self.set_trait("prediction", verdict_mapping(session))
                 self.set_trait("problems", session.problems)
                 if session.valid is not None and session.valid.plan is not self.plan:
@@ -233,8 +245,8 @@ class LayoutPlanner(PersistentWidget, entry="layout_planner.js", styles=STYLES):
                     self.set_trait("plan", session.valid.plan)
         finally:
             self._settling = False
-        if self._advice.get("follows") and self._advice["layout"] != session.count:
-            threading.Timer(SECONDS_BEFORE_ADVICE, self._advise, [session.count]).start()
+        if self._advice.get("follows"):
+            threading.Timer(SECONDS_BEFORE_ADVICE, self._advise, [screen]).start()
         self._saved.follow()
 
     @traitlets.observe("picked")  # type: ignore[untyped-decorator]

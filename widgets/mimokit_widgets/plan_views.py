@@ -184,8 +184,6 @@ class TrafficMap(PlanView, entry="traffic_map.js"):
             ConfigError: the config has problems.
             TypeError: a plan was given.
         """
-        if isinstance(config, LayoutPlan):
-            raise TypeError("TrafficMap takes a config: a plan does not say how large modules are.")
         self._known: tuple[LayoutPlan, Traffic] | None = None
         super().__init__(config, **options)
         self.observe(self._draw, ["kind", "by_node"])

@@ -123,7 +123,7 @@ class History:
     """
 
     def __init__(self, draft: Draft) -> None:
-        self._drafts = [draft]
+        self._drafts: tuple[Draft, ...] = (draft,)
         self._place = 0
         self._open: object = None
 
@@ -148,14 +148,10 @@ class History:
         Returns:
             Whether it is a step of its own.
         """
-        del self._drafts[self._place + 1 :]
         merged = field is not None and field == self._open and self._place > 0
-        if merged:
-            self._drafts[self._place] = draft
-        else:
-            self._drafts.append(draft)
-            del self._drafts[: max(0, len(self._drafts) - MOST_KEPT)]
-            self._place = len(self._drafts) - 1
+        before = self._drafts[: self._place + (not merged)]
+        self._drafts = (*before, draft)[-MOST_KEPT:]
+        self._place = len(self._drafts) - 1
         self._open = field
         return not merged
 

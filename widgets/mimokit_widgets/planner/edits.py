@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
+from math import prod
 from typing import Any
 
 from mimokit.architecture.tokens import tokens_per_item
@@ -108,10 +109,9 @@ def set_mode(draft: Draft, mode: str) -> Draft:
 def end_to_end(draft: Draft) -> Draft:
     """Set every rank offset as the deployment mode wants it; see `set_mode`."""
     content = draft.copied()
-    modules = paths.value_at(content, ("model", "module_parallelisms"))
     apart = paths.value_at(content, ("model", "deployment_mode")) == "heterogeneous"
     begin = 0
-    for sizes in (modules if isinstance(modules, dict) else {}).values():
+    for sizes in paths.mapping_at(content, paths.SIZES).values():
         if not isinstance(sizes, dict):
             continue
         sizes["rank_offset"] = begin
@@ -166,42 +166,28 @@ def _section(parent: dict[str, Any], key: str) -> dict[str, Any]:
 
 def remove_module(draft: Draft, name: str) -> Draft:
     """Take a module out of every section."""
+    return rename_module(draft, name, None)
+
+
+def rename_module(draft: Draft, old: str, new: str | None) -> Draft:
+    """Rename a module in every section, or take it out of each for None; its place stays."""
     content = draft.copied()
     model = content.get("model")
     if not isinstance(model, dict):
         return draft
     for section in _by_module(content):
-        section.pop(name, None)
-    if isinstance(model.get("topology"), dict):
-        model["topology"] = {
-            source: [target for target in fed if target != name] if isinstance(fed, list) else fed
-            for source, fed in model["topology"].items()
-        }
-    if model.get("encoder_module_name") == name:
-        model.pop("encoder_module_name")
-    return draft.with_content(content)
-
-
-def rename_module(draft: Draft, old: str, new: str) -> Draft:
-    """Rename a module in every section; its place stays."""
-    content = draft.copied()
-    model = content.get("model")
-    if not isinstance(model, dict):
-        return draft
-    for section in _by_module(content):
-        renamed = {new if name == old else name: value for name, value in section.items()}
+        entries = [(new if name == old else name, value) for name, value in section.items()]
         section.clear()
-        section.update(renamed)
+        section.update((name, value) for name, value in entries if name is not None)
+    for source, fed in paths.mapping_at(model, ("topology",)).items():
+        if isinstance(fed, list) and old in fed:
+            renamed = (new if name == old else name for name in fed)
+            model["topology"][source] = [name for name in renamed if name is not None]
     for field in ("llm_module_name", "encoder_module_name"):
-        if model.get(field) == old:
+        if model.get(field) == old and new is not None:
             model[field] = new
-    if isinstance(model.get("topology"), dict):
-        model["topology"] = {
-            source: [new if target == old else target for target in fed]
-            if isinstance(fed, list)
-            else fed
-            for source, fed in model["topology"].items()
-        }
+    if model.get("encoder_module_name") == old:
+        model.pop("encoder_module_name")
     return draft.with_content(content)
 
 
@@ -291,10 +277,9 @@ def _default_graph(model: Mapping[str, Any]) -> dict[str, list[str]]:
 def _before(
     modules: Mapping[str, Any], language: Any, name: str, sizes: dict[str, Any]
 ) -> dict[str, Any]:
-    names = list(modules)
-    place = len(names) - 1 if names and names[-1] == language else len(names)
     entries = [*modules.items()]
-    entries.insert(place, (name, sizes))
+    last = bool(entries) and entries[-1][0] == language
+    entries.insert(len(entries) - last, (name, sizes))
     return dict(entries)
 
 
@@ -304,11 +289,8 @@ def _begin(sizes: Mapping[str, Any]) -> int:
 
 
 def _ranks(sizes: Mapping[str, Any]) -> int:
-    product = 1
-    for axis in GRID_AXES:
-        value = sizes.get(CONFIG_FIELDS[axis])
-        product *= value if isinstance(value, int) and value > 0 else 1
-    return product
+    values = (sizes.get(CONFIG_FIELDS[axis]) for axis in GRID_AXES)
+    return prod(value if isinstance(value, int) and value > 0 else 1 for value in values)
 
 
 def _content_with(draft: Draft, path: Path, value: object) -> dict[str, Any]:

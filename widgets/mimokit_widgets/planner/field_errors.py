@@ -11,7 +11,7 @@ from mimokit_widgets.planner import paths
 from mimokit_widgets.planner.draft import Draft
 from mimokit_widgets.planner.edits import apply_fix, with_value
 from mimokit_widgets.planner.hold import Hold, is_traded, told
-from mimokit_widgets.planner.intent import accepted
+from mimokit_widgets.planner.outcome import evaluate
 from mimokit_widgets.planner.paths import Path
 
 FARTHEST = 16
@@ -50,6 +50,8 @@ _KNOWN: Mapping[Path, tuple[str, ...]] = {
     ("data",): paths.DATA_FIELDS,
     ("runtime",): tuple(RuntimeConfig.model_fields),
     paths.PREDICTION: paths.PREDICTION_FIELDS,
+    paths.SIZES: paths.SIZE_FIELDS,
+    paths.NETWORKS: paths.NETWORK_FIELDS,
 }
 
 
@@ -135,7 +137,7 @@ def _for_all(draft: Draft, edited: Path) -> FieldMessage | None:
     if not shared or edited[:2] != paths.SIZES or edited[-1] == "rank_offset" or typed is None:
         return None
     fix: Fix = {"path": ".".join((*paths.SIZES, paths.ALL_MODULES, edited[-1])), "value": typed}
-    if not accepted(apply_fix(draft, fix)):
+    if evaluate(apply_fix(draft, fix)).layout is None:
         return None
     sentence = (
         f"Module '{edited[2]}': {edited[-1]} is {paths.shown(typed)} for it alone; in homogeneous "
@@ -154,7 +156,7 @@ def _cause(draft: Draft, edited: Path, hold: Hold | None) -> FieldMessage | None
         changed = with_value(draft, edited, number)
         if hold is not None and is_traded(edited):
             return hold.kept_with(changed, edited)
-        return changed if accepted(changed) else None
+        return None if evaluate(changed).layout is None else changed
 
     better = nearest_number(draft, edited, righted)
     if better is None:
@@ -231,15 +233,8 @@ def _path(problem: Problem, content: Mapping[str, Any]) -> Path:
 
 
 def _unknown(path: Path) -> bool:
-    if path[0] in paths.WORLD_FIELDS:
-        return False
-    if path[:-1] in _KNOWN:
-        return path[-1] not in _KNOWN[path[:-1]]
-    if path[:2] == paths.SIZES and len(path) == 4:
-        return path[-1] not in paths.SIZE_FIELDS
-    if path[:2] == paths.NETWORKS and len(path) == 4:
-        return path[-1] not in paths.NETWORK_FIELDS
-    return False
+    known = None if len(path) == 3 else _KNOWN.get(path[:2] if len(path) == 4 else path[:-1])
+    return known is not None and path[-1] not in (*known, *paths.WORLD_FIELDS)
 
 
 def _label(fix: Fix, problem: Problem, draft: Draft) -> str:

@@ -1,30 +1,14 @@
 """Edits that mean more than one field: all modules alike, the next valid number."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
-from mimokit.config import ConfigError
-from mimokit.config_files import config_from_mapping
 from mimokit_widgets.planner.draft import Draft
 from mimokit_widgets.planner.edits import end_to_end, set_field
-from mimokit_widgets.planner.limits import limit_problems
 from mimokit_widgets.planner.paths import SIZES, Path, modules_at
 
 FARTHEST = 32
 """Every number so near is tried; beyond, powers of two times the number."""
 MOST_DOUBLINGS = 14
-
-
-def accepted(draft: Draft) -> bool:
-    """Return whether every check passes."""
-    if any(limit_problems(draft)):
-        return False
-    world: Any = draft.world_size
-    try:
-        config_from_mapping(draft.content, world_size=world)
-    except ConfigError:
-        return False
-    return True
 
 
 def set_sizes(draft: Draft, path: Path, text: str) -> Draft:

@@ -105,7 +105,7 @@ class Session:
     def at_rest(self) -> Session:
         """Return a session that no edit of this one reaches: another thread may look at it."""
         still = copy.copy(self)
-        still.history, still.verdicts = History(self.draft), self.verdicts.copy()
+        still.history, still.verdicts = copy.copy(self.history), self.verdicts.copy()
         still.frames, still.pins = copy.copy(self.frames), [*self.pins]
         still.samples = copy.deepcopy(self.samples)
         return still

@@ -125,7 +125,6 @@ class Verdicts:
         return load.seq_length, model, load.global_batch_size, gpu, layout.plan.world_size
 
     def _predict(self, draft: Draft) -> Verdict | str:
-
         outcome = self.outcome_of(draft)
         layout = outcome.layout
         if layout is None:

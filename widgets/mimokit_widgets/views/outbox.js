@@ -3,6 +3,7 @@
 import { freshId } from "mimokit/dom.js";
 
 const PATIENCE = 1500;
+const AFTER_THE_PICTURE = 30;
 
 export class Outbox {
   /** send(message) sends; late(boolean) is called when Python is slow to answer. */
@@ -15,15 +16,17 @@ export class Outbox {
     this.flying = null;
   }
 
-  /** Send a message or hold it back; false where it has no answer. */
-  put(message) {
+  /** Send a message or hold it back; false where it has no answer. What it does may be seen already. */
+  put(message, seen) {
     const last = this.waiting[this.waiting.length - 1];
     const same = last?.type === message.type && ((message.type === "edit"
       && last.path.join("\n") === message.path.join("\n")) || (message.type === "frames"
       && last.field === message.field && last.sample === message.sample));
     if (same) this.waiting.pop();
     this.waiting.push(message);
-    return this.next();
+    if (!seen) return this.next();
+    setTimeout(() => this.next(), AFTER_THE_PICTURE); // the kernel would take its core
+    return true;
   }
 
   next() {
@@ -34,14 +37,9 @@ export class Outbox {
     const message = this.waiting.shift();
     this.type = message.type;
     if (this.send({ ...message, serial: this.flying }) !== false) return true;
-    this.refused();
-    return false;
-  }
-
-  /** A message has no answer, on a saved page; others may have one. */
-  refused() {
-    clearTimeout(this.timer);
+    clearTimeout(this.timer); // it has no answer, on a saved page; others may have one
     this.flying = null;
+    return false;
   }
 
   /** Nobody is there to answer. */
@@ -53,8 +51,7 @@ export class Outbox {
   /** Python has handled a message, of this view or of another. */
   handled(serial) {
     if (serial !== this.flying) return;
-    clearTimeout(this.timer);
-    this.late(false);
+    this.close();
     this.flying = null;
     this.next();
   }

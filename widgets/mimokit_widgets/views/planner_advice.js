@@ -18,12 +18,12 @@ export class Advice {
     window.addEventListener("pointerup", this.stop);
   }
 
-  /** A field has the focus: if it is a size, its values are shown below its module. */
-  focus(path) {
-    if (path.length !== 4 || path[1] !== "module_parallelisms") return;
-    if (path.join() === this.path.join()) return;
+  /** A field for a number has the focus: if it is a size, its values are shown below its module. */
+  focus({ dataset, inputMode }) {
+    const path = dataset.path?.split(".") ?? [];
+    if (!inputMode || !path.length || path.join() === this.path.join()) return;
     this.path = path;
-    this.row.replaceChildren();
+    this.draw([]);
     this.ask();
   }
 
@@ -67,10 +67,8 @@ export class Advice {
 
   draw(choices) {
     const module = this.planner.rows.find((row) => row.name === this.path[2]);
-    if (!module || !choices.length) {
-      this.row.remove();
-      return;
-    }
+    this.row.style.visibility = choices.length ? "" : "hidden"; // what is below it stays in its place
+    if (!module || !choices.length) return;
     const size = module.sizes.find((field) => field.path.join() === this.path.join());
     setAttribute(this.row, "aria-label", `Values of ${size?.input.ariaLabel ?? this.path[3]}`);
     const values = choices.map(({ value }) => value).join();
@@ -86,7 +84,7 @@ export class Advice {
     const take = () => {
       if (this.taken === value && this.scrubbing) return;
       this.taken = value;
-      this.planner.edit(this.path, value);
+      this.planner.send({ type: "edit", path: this.path, text: value });
     };
     return button("", () => {}, { "data-value": value,
       mousedown: (event) => event.preventDefault(), // the field keeps the focus

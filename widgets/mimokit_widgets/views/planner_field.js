@@ -10,11 +10,11 @@ export class Field {
     const path = options.path.join(".");
     this.input = options.options?.length ? chooser(options.name,
       [["", options.placeholder || "none"], ...options.options],
-      (text) => planner.edit(this.path, text), { "data-path": path }) : element("input", {
+      (text) => planner.send({ type: "edit", path: this.path, text }), { "data-path": path }) : element("input", {
       type: "text", inputmode: options.text ? null : "numeric", autocomplete: "off",
       spellcheck: "false", "aria-label": options.name, placeholder: options.placeholder ?? "",
       "data-path": path, class: options.wide ? "wide" : null,
-      input: () => planner.edit(this.path, this.input.value),
+      input: () => planner.send({ type: "edit", path: this.path, text: this.input.value }),
       change: () => planner.send({ type: "settle" }),
       keydown: (event) => this.key(event, options.text),
     });
@@ -45,7 +45,8 @@ export class Field {
     const typing = document.activeElement === this.input
       && (this.planner.outbox.pending(this.path)
         || this.planner.state.edited.join("\n") === this.path.join("\n"));
-    if (!typing && this.input.value !== text) this.input.value = text;
+    // The browser arranges the whole page for a new text of the field with the focus: after all else.
+    if (!typing && this.input.value !== text) queueMicrotask(() => { this.input.value = text; });
   }
 
   mark(errorId) {

@@ -100,8 +100,7 @@ export class ModuleRow {
         ? (module.worked_out && !module.sizes[key] ? `auto ${module.worked_out}` : "auto") : undefined;
       field.set(module.sizes[key], auto);
       if (key === "rank_offset") {
-        const needed = heterogeneous || !["", "0"].includes(module.sizes[key]);
-        field.input.hidden = !needed;
+        field.input.hidden = !heterogeneous && ["", "0"].includes(module.sizes[key]);
       }
     }
     for (const field of this.execution) field.set(module.sizes[field.path[3]]);
@@ -124,8 +123,7 @@ export class ModuleRow {
     const roles = [module.where, module.beyond, module.language && "language module",
       module.flags.frozen && "frozen"];
     setText(this.where, roles.filter(Boolean).join(" · "));
-    const networks = this.inputs.published[module.kind];
-    offer(this.published, [["", "a published model …"], ...networks]);
+    offer(this.published, [["", "a published model …"], ...this.inputs.published[module.kind]]);
     this.updateFeeds(module, others);
   }
 
