@@ -53,7 +53,8 @@ class SizeChoice:
 def choices_of(session: Session, path: Path) -> list[SizeChoice]:
     """Return the valid values of a size, the nearest to the one that stands there."""
     now = session.valid_draft
-    if now is None or session.valid is None or not _has_choices(path):
+    has_choices = is_traded(path) or (path[:2] == SIZES and path[-1] == EXPERTS)
+    if now is None or session.valid is None or not has_choices:
         return []
     drafts = {
         number: draft
@@ -109,10 +110,6 @@ def advice_of(session: Session, path: Path) -> dict[str, Any]:
         "why": [] if session.problems else steps_away(session),
         "follows": get_ipython() is not None,  # on later layouts, unasked
     }
-
-
-def _has_choices(path: Path) -> bool:
-    return is_traded(path) or (path[:2] == SIZES and path[-1] == EXPERTS)
 
 
 def _numbers(session: Session, path: Path) -> list[int]:

@@ -57,10 +57,13 @@ def predicted(config: ExperimentConfig, plan: LayoutPlan, supposed: PredictionCo
     Raises:
         ConfigError: it cannot be predicted.
     """
+    return _predicted(asked_of(config, plan, supposed), supposed)
+
+
+def _predicted(asked: Any, supposed: PredictionConfig) -> Prediction:
     from mimokit.prediction import predict
 
     price = supposed.price_per_gpu_hour
-    asked = asked_of(config, plan, supposed)
     return predict(*asked, software=supposed.software, price_per_gpu_hour=price)
 
 
@@ -70,14 +73,14 @@ class Verdicts:
     def __init__(self) -> None:
         self._outcomes: OrderedDict[str, DraftOutcome] = OrderedDict()
         self._verdicts: OrderedDict[str, Verdict | str] = OrderedDict()
-        self._works: OrderedDict[str, Work | None] = OrderedDict()
+        self._asked: OrderedDict[str, Any] = OrderedDict()
 
     def copy(self) -> Verdicts:
         """Return others that begin with what these know."""
         other = Verdicts()
         other._outcomes.update(self._outcomes)
         other._verdicts.update(self._verdicts)
-        other._works.update(self._works)
+        other._asked.update(self._asked)
         return other
 
     def outcome_of(self, draft: Draft) -> DraftOutcome:
@@ -111,26 +114,32 @@ class Verdicts:
         return "" if work is None else parameters_text(work[1][0].parameters)
 
     def _work_of(self, draft: Draft) -> Work | None:
-        return _kept(self._works, draft.key, lambda: self._work(draft))
-
-    def _work(self, draft: Draft) -> Work | None:
-        layout = self.outcome_of(draft).layout
-        if layout is None:
+        layout, asked = self.outcome_of(draft).layout, self._asked_of(draft)
+        if layout is None or isinstance(asked, str):
             return None
-        try:
-            model, _, load, gpu = asked_of(layout.config, layout.plan, supposed_of(draft))
-        except ConfigError:
-            return None
+        model, _, load, gpu = asked
         model = replace(model, name=""), load.inputs, load.frozen
         return load.seq_length, model, load.global_batch_size, gpu, layout.plan.world_size
 
-    def _predict(self, draft: Draft) -> Verdict | str:
+    def _asked_of(self, draft: Draft) -> Any:
+        return _kept(self._asked, draft.key, lambda: self._ask(draft))
+
+    def _ask(self, draft: Draft) -> Any:
+        """Return what `predict` is asked about a draft, or why it is asked nothing."""
         outcome = self.outcome_of(draft)
-        layout = outcome.layout
-        if layout is None:
+        if outcome.layout is None:
             return outcome.problems[0].sentence
         try:
-            return predicted(layout.config, layout.plan, supposed_of(draft)).verdict
+            return asked_of(outcome.layout.config, outcome.layout.plan, supposed_of(draft))
+        except ConfigError as error:
+            return str(error)
+
+    def _predict(self, draft: Draft) -> Verdict | str:
+        asked = self._asked_of(draft)
+        if isinstance(asked, str):
+            return asked
+        try:
+            return _predicted(asked, supposed_of(draft)).verdict
         except ConfigError as error:
             return str(error)
 
