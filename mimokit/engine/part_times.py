@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from enum import StrEnum
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -97,12 +96,7 @@ class _Timer:
     def __enter__(self) -> None:
         self._begun = set_mark()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._spans.append((self._begun, set_mark()))
 
 

@@ -181,11 +181,9 @@ class PerformanceMonitor:
         moments = [seconds_at(mark) for mark in (*(mark for _, mark in self._begun), end)]
         lasted = {}
         for (step, _), (moment, stop) in zip(self._begun, pairwise(moments), strict=True):
-            name, module, _ = step
-            if step == NO_STEP:
-                continue
-            lasted[step] = stop - moment
-            phases.add_phase(module, name, stop - moment)
+            if step != NO_STEP:
+                lasted[step] = stop - moment
+                phases.add_phase(step[1], step[0], lasted[step])
         for name, seconds in self._times.items():
             phases.add_phase(None, name, seconds)
         for module, times in self._watched.modules.items():

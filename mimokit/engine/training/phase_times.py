@@ -13,6 +13,7 @@ from mimokit.step_kinds import (
     StepKind,
 )
 
+_OF_STEP, _OF_MODULE = frozenset(STEP_COLUMNS), frozenset(MODULE_COLUMNS)
 PHASE_COLUMNS = {str(kind): kind.phase.column for kind in StepKind}
 _OF_COMMUNICATION = tuple(kind.column for kind in CommunicationPart)
 _TRAFFIC = {
@@ -51,8 +52,8 @@ class PhaseTimes:
         The communication of a phase timed by hand may be of either kind: neither column has it.
         """
         column = PHASE_COLUMNS.get(name, f"{name}_time")
-        _add(self.own if column in STEP_COLUMNS else self.others, column, seconds)
-        if module is not None and column in MODULE_COLUMNS:
+        _add(self.own if column in _OF_STEP else self.others, column, seconds)
+        if module is not None and column in _OF_MODULE:
             _add(self.modules[module], column, seconds)
         elif module is not None:
             _add(self.others, module_column(module, column), seconds)
