@@ -139,12 +139,10 @@ def test_a_field_without_values_is_told_of_too(
 ) -> None:
     page = _in_jupyter(browser_page, tmp_path, monkeypatch)
     batches = page.get_by_label("micro-batches", exact=True)
-    place = batches.bounding_box()
     batches.focus()
-    expect(page.get_by_role("group", name=f"Values of {TENSOR}")).to_have_count(0)
-    assert batches.bounding_box() == place
     settled(page)  # the page asks about the field only after a pause
     wait_for_answers(page)
+    expect(page.get_by_role("group", name=f"Values of {TENSOR}")).to_have_count(1)
     page.evaluate("void (window.answer = () => new Promise(() => {}))")
     before = int(batches.input_value())
     page.keyboard.press("ArrowUp")

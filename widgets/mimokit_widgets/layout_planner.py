@@ -18,6 +18,7 @@ from mimokit_widgets.planner.ahead import screens_ahead
 from mimokit_widgets.planner.code import as_torchrun
 from mimokit_widgets.planner.draft import RANKS_PER_NODE, Draft, content_of, start
 from mimokit_widgets.planner.inputs import inputs
+from mimokit_widgets.planner.paths import SIZES
 from mimokit_widgets.planner.saved_answers import saved_answers
 from mimokit_widgets.planner.screen import screen_of
 from mimokit_widgets.planner.session import Session
@@ -99,7 +100,9 @@ class LayoutPlanner(PersistentWidget, entry="layout_planner.js", styles=STYLES):
         self._session.search.changed = self._show_search
         self._session.samples_search.changed = self._show_samples
         self._settling = False
+        self._valued: tuple[str, ...] = ()
         super().__init__(_inputs=inputs(), **options)
+        self.observe(lambda _: self._advise(self._state), ["shown", "_asked"])
 
     def open(self) -> None:
         """Connect to the browser, after the first state is set."""
@@ -205,17 +208,15 @@ class LayoutPlanner(PersistentWidget, entry="layout_planner.js", styles=STYLES):
     def _on_message(self, _: Any, content: Mapping[str, Any], __: Any) -> None:
         self._do(content)
 
-    @traitlets.observe("shown", "_asked")  # type: ignore[untyped-decorator]
-    def _ask(self, _: object) -> None:
-        self._advise(self._state)
-
     def _advise(self, screen: Mapping[str, Any]) -> None:
         """Tell what else could be than a screen, and what the next key shows, while it is shown."""
         with self._turn:
             if self._state is not screen:
                 return
-            self._advice = advice_of(self._session, tuple(self._asked))
-            session, path = self._at_rest(), tuple(self._asked)
+            path = tuple(self._asked)
+            self._valued = path if path[:2] == SIZES else self._valued
+            self._advice = advice_of(self._session, self._valued)
+            session = self._at_rest()
         ahead = screens_ahead(session, path) if path and self._advice["follows"] else {}
         with self._turn:
             if self._state is screen:

@@ -10,10 +10,9 @@ from mimokit_widgets.planner.session import Session
 
 
 def screens_ahead(session: Session, path: Sequence[str]) -> dict[str, Any]:
-    """Return what a session shows after each key that steps the number of a field.
+    """Return the `screens` of a session after keys that step the number of a field.
 
-    Returns:
-        `screens`, and `after`: message as the browser writes it -> its index in them.
+    `after` has the index of each: the message of the key, as the browser writes it -> index.
     """
     screens: list[dict[str, Any]] = []
     after: dict[str, int] = {}

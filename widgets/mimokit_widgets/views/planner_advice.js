@@ -8,7 +8,7 @@ const QUIET = 120; // milliseconds after the last news before anything is asked
 export class Advice {
   constructor(planner) {
     this.planner = planner;
-    this.path = [];
+    this.path = this.focused = [];
     this.first = element("p", { class: "why" });
     this.rest = element("div", {});
     this.others = element("details", {}, element("summary", {}, "other steps"), this.rest);
@@ -21,14 +21,17 @@ export class Advice {
   /** A field for a number has the focus: if it is a size, its values are shown below its module. */
   focus({ dataset, inputMode }) {
     const path = dataset.path?.split(".") ?? [];
-    if (!inputMode || !path.length || path.join() === this.path.join()) return;
-    this.path = path;
-    this.draw([]);
+    if (!inputMode || !path.length || path.join() === this.focused.join()) return;
+    this.focused = path;
+    if (path[1] === "module_parallelisms" && path.join() !== this.path.join()) {
+      this.path = path;
+      this.draw([]);
+    }
     this.ask();
   }
 
   close() {
-    this.path = [];
+    this.path = this.focused = [];
     this.row.remove();
   }
 
@@ -43,7 +46,7 @@ export class Advice {
     if (model.saved) return;
     this.timer = setTimeout(() => {
       model.set("shown", this.planner.state.layout);
-      model.set("_asked", this.path);
+      model.set("_asked", this.focused);
       model.save_changes();
     }, QUIET);
   }
@@ -52,10 +55,8 @@ export class Advice {
   update(advice) {
     const fresh = advice?.layout === this.planner.state.layout;
     this.node.classList.toggle("old", !fresh);
-    if (!fresh) {
-      if (!advice?.follows) this.ask();
-      return;
-    }
+    if (!fresh && !advice?.follows) this.ask();
+    if (!fresh) return;
     const [first = "", ...rest] = advice.why;
     setText(this.first, first);
     setChildren(this.rest, ...rest.map((sentence) => element("p", {}, sentence)));
@@ -67,8 +68,7 @@ export class Advice {
 
   draw(choices) {
     const module = this.planner.rows.find((row) => row.name === this.path[2]);
-    this.row.style.visibility = choices.length ? "" : "hidden"; // what is below it stays in its place
-    if (!module || !choices.length) return;
+    if (!module || !choices.length) return this.row.remove();
     const size = module.sizes.find((field) => field.path.join() === this.path.join());
     setAttribute(this.row, "aria-label", `Values of ${size?.input.ariaLabel ?? this.path[3]}`);
     const values = choices.map(({ value }) => value).join();
