@@ -14,8 +14,8 @@ import mimokit
 from mimokit.config import ConfigError, ModuleArchitecture, ModuleParallelismConfig
 from mimokit.config.field_docs import field_docs
 from mimokit.config_files import load_preset
-from mimokit_widgets import LayoutPlanner
-from mimokit_widgets._widget import Answers
+from mimokit_widgets import LayoutPlanner, layout_planner
+from mimokit_widgets._widget import Answers, state_of
 from mimokit_widgets.planner.session import Session
 from tests import seams
 from tests.commands import run_to_end
@@ -265,3 +265,21 @@ def test_public_traits_follow_in_one_message() -> None:
     planner._on_message(planner, {"type": "select", "rank": 2}, [])
     assert planner.picked == 2
     assert planner.get_state(["config"])["config"]["model"]["deployment_mode"] == "colocated"
+
+
+def test_a_saved_page_shows_and_answers_one_layout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted fault: an edit comes while a page is drawn."""
+    planner = LayoutPlanner("preset:llava_7b_colocated")
+    edit = threading.Thread(target=lambda: setattr(planner, "config", HETEROGENEOUS))
+
+    def meanwhile(widget: LayoutPlanner) -> dict[str, object]:
+        edit.start()
+        edit.join(0.5)
+        return state_of(widget)
+
+    monkeypatch.setattr(layout_planner, "state_of", meanwhile)
+    drawn = planner._in_html()
+    edit.join()
+    assert planner.plan.world_size == 24
+    assert "colocated on 8 ranks" in drawn
+    assert "on 24 ranks" not in drawn

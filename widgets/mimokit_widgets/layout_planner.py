@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import traitlets
 
+from mimokit.charts.browser.saved_view import saved_view
 from mimokit.config import ConfigError, ExperimentConfig
-from mimokit_widgets._widget import Answers, ByIdentity, PersistentWidget
+from mimokit_widgets._widget import ByIdentity, PersistentWidget, state_of
+from mimokit_widgets.modules import saved_modules
 from mimokit_widgets.planner.advice import advice_of
 from mimokit_widgets.planner.ahead import screens_ahead
 from mimokit_widgets.planner.code import as_torchrun
@@ -216,7 +218,7 @@ class LayoutPlanner(PersistentWidget, entry="layout_planner.js", styles=STYLES):
             path = tuple(self._asked)
             self._valued = path if path[:2] == SIZES else self._valued
             self._advice = advice_of(self._session, self._valued)
-            session = self._at_rest()
+            session = self._session.at_rest()
         ahead = screens_ahead(session, path) if path and self._advice["follows"] else {}
         with self._turn:
             if self._state is screen:
@@ -271,17 +273,12 @@ class LayoutPlanner(PersistentWidget, entry="layout_planner.js", styles=STYLES):
     def _in_html(self) -> str:
         if self.plan is None:
             return self._still()
-        session = self._at_rest()
-        if self._advice.get("layout") != session.count:
-            self._advice = advice_of(session, ())
-        return super()._in_html()
-
-    def _at_rest(self) -> Session:
-        with self._turn:
-            return self._session.at_rest()
-
-    def _answers(self) -> Answers:
-        return saved_answers(self._at_rest())  # edits do not wait for them
+        with self._turn:  # an edit would come between what is shown and what is answered
+            if self._advice.get("layout") != self._session.count:
+                self._advice = advice_of(self._session, ())
+            session, state, still = self._session.at_rest(), state_of(self), self._still()
+        module = saved_modules(self._entry)
+        return saved_view(module, self._css, state, saved_answers(session), still)
 
     def _still(self) -> str:
         if self.plan is None:
