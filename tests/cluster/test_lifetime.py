@@ -132,8 +132,8 @@ def test_a_process_that_all_engines_need_is_stopped_or_dies_in_a_run(
         run = small.submit(train_until_stopped)
         process = server if victim == "engine server" else controller
         told = rf"{victim.split()[-1]} \(process {process.pid}\) was stopped .* told to go on"
-        with pytest.warns(RuntimeWarning, match=told):
-            _stop_until_told_to_go_on(process)
+        with pytest.warns(RuntimeWarning, match=told) as warned:
+            _stop_until_told_to_go_on(process, warned)
         assert not run.done
         process.kill()
         sentence = f"the {victim} has died: close this cluster and start another"
@@ -257,7 +257,8 @@ def gone_within(pids: set[int], seconds: float) -> bool:
     return True
 
 
-def _stop_until_told_to_go_on(process: psutil.Process) -> None:
+def _stop_until_told_to_go_on(process: psutil.Process, warned: pytest.WarningsRecorder) -> None:
     process.suspend()
     wait_until(lambda: is_stopped(process.pid))
     wait_until(lambda: not is_stopped(process.pid))
+    wait_until(lambda: len(warned) > 0)  # the process is told before the user is
