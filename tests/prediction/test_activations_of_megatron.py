@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from mimokit.architecture import Transformer
-from mimokit.architecture.layer_work.saved_activations import layer_activations
+from mimokit.architecture.layer_work.saved_activations import joining_activations, layer_activations
 from mimokit.architecture.rank_parameters import RankParameters
 from mimokit.config.sizes import RECOMPUTE_NAMES, ParallelSizes
 from mimokit.prediction.memory import Storage, stage_memory
@@ -61,6 +61,20 @@ def test_an_attention_that_is_not_fused_keeps_its_scores(cluster, recompute: int
         twice = name == "selective" and net.kv_heads < net.heads
         query = 4 * net.heads * net.qk_dim * tokens * twice
         assert saved[net_name] - beside[name] - query == float(expected), net_name
+
+
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_a_layer_of_further_tokens_keeps_what_its_norms_and_its_projection_take(
+    cluster, recompute: str
+) -> None:
+    tokens = SEQ * SAMPLES
+    sizes = ParallelSizes(recompute=RECOMPUTE_NAMES.index(recompute), sequence_parallel=False)
+    layer = float(layer_activations(GPT, None, sizes, tokens, SEQ))
+    joining = float(joining_activations(GPT, sizes, tokens, 2, 2))
+    norms = (recompute == "none") * (STATISTICS * 5 // 2) * tokens
+    for layers in (1, 2):
+        (saved,) = cluster.run(_saved_of_further, layers, recompute, world_size=1)
+        assert saved - layers * norms == layers * (layer + joining)
 
 
 def test_a_width_that_is_off_is_caught(cluster) -> None:
@@ -219,21 +233,55 @@ def _saved_bytes(nets: dict[str, Transformer], recompute: str | None = None) -> 
     with model_parallel(dist.get_world_size()):
         for name, net in nets.items():
             block = _block(net, dist.get_world_size(), recompute)
-            weights = {weight.data_ptr() for weight in block.parameters()}
-            kept: dict[int, torch.Tensor] = {}
-
-            def keep(tensor: Any, weights: Any = weights, kept: Any = kept) -> Any:
-                if tensor.data_ptr() not in weights:
-                    kept[tensor.untyped_storage().data_ptr()] = tensor
-                return tensor
-
             given = torch.randn(SEQ, SAMPLES, net.hidden, dtype=block.config.params_dtype)
             given.requires_grad_()
-            with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-                out = block(given, None)
-            found[name] = sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
-            del out
+            found[name] = _bytes_saved_by(block, given, None)
     return found
+
+
+def _bytes_saved_by(module: Any, *args: Any, **named: Any) -> int:
+    """Return the bytes that autograd keeps of a forward pass, without weights."""
+    import torch
+
+    weights = {weight.data_ptr() for weight in module.parameters()}
+    kept: dict[int, torch.Tensor] = {}
+
+    def keep(tensor: Any) -> Any:
+        if tensor.data_ptr() not in weights:
+            kept[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        out = module(*args, **named)
+    del out
+    return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+
+
+def _saved_of_further(layers: int, recompute: str) -> int:
+    """Return bytes that Megatron's block of multi-token prediction keeps, with a fused core."""
+    import torch
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_mtp_block_spec
+    from megatron.core.transformer.multi_token_prediction import MultiTokenPredictionBlock
+
+    from mimokit.engine.models.rng import seed_modules
+
+    def embedding(**_: Any) -> torch.Tensor:
+        return torch.randn(SEQ, SAMPLES, GPT.hidden, dtype=torch.bfloat16, requires_grad=True)
+
+    seed_modules(1, {})
+    with model_parallel(1):
+        block = _block(GPT, 1, None)
+        config = block.config
+        config.mtp_num_layers = layers
+        if recompute == "full":
+            config.recompute_granularity, config.recompute_method = "full", "uniform"
+            config.recompute_num_layers = 1
+        spec = get_gpt_mtp_block_spec(config, block.submodules.layer_specs[0], False)
+        ids = torch.zeros(SAMPLES, SEQ, dtype=torch.long)
+        return _bytes_saved_by(
+            MultiTokenPredictionBlock(config, spec), input_ids=ids, position_ids=ids,
+            hidden_states=embedding(), attention_mask=None, embedding=embedding,
+        )  # fmt: skip
 
 
 def _block(net: Transformer, tensor: int, recompute: str | None) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from mimokit.architecture import Transformer
-from mimokit.architecture.layer_work.saved_activations import layer_activations
+from mimokit.architecture.layer_work.saved_activations import joining_activations, layer_activations
 from mimokit.architecture.rank_parameters import rank_parameters
 from mimokit.architecture.transformer import layer_parameters
 from mimokit.config.sizes import RECOMPUTE_FULL, RECOMPUTE_SELECTIVE, ParallelSizes
@@ -209,7 +209,7 @@ def test_weights_in_8_bits() -> None:
 
 
 def test_tokens_further_on_are_kept_on_the_last_stage() -> None:
-    """Each layer has the activations of one of the model's, and logits of its own."""
+    """Each has the activations of a layer of the model, those of its joining, and logits."""
     plain = language(*gpt_sizes(4, 64, 4), **GPT, vocab=1024)
     sizes = ParallelSizes(pipeline=2)
     both = plain, replace(plain, next_token_layers=2)
@@ -218,7 +218,8 @@ def test_tokens_further_on_are_kept_on_the_last_stage() -> None:
     )
     assert first[0] == first[1]
     assert last[1]["logits"] == 3 * last[0]["logits"]
-    assert last[1]["activations"] == 2 * last[0]["activations"]
+    joining = joining_activations(plain.net, sizes, 128, 2, 2)
+    assert last[1]["activations"] == 2 * (last[0]["activations"] + joining)
 
 
 def test_who_keeps_weights_in_8_bits() -> None:

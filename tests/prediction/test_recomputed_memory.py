@@ -4,11 +4,7 @@ from typing import Any
 
 import pytest
 
-from mimokit.architecture.layer_work.saved_activations import (
-    layer_activations,
-    saved_tensors,
-    whole_layer,
-)
+from mimokit.architecture.layer_work.saved_activations import layer_activations, saved_tensors
 from mimokit.architecture.layers_on_stage import StageLayers
 from mimokit.config.recipe import RecipeConfig
 from mimokit.config.sizes import ParallelSizes
@@ -93,7 +89,7 @@ def test_all_modules_together_free_no_more_than_a_layer() -> None:
     names = ("layernorm", "mla_up_proj", "moe", "moe_act", "shared_experts", "mlp", "core_attn")
     for name in ("llama-3-8b", "qwen3-30b-a3b", "deepseek-v3"):
         net = language_model(name).net
-        left = float(whole_layer(net, net.moe, ParallelSizes(TENSOR), SEQ, 2.0, names))
+        left = float(layer_activations(net, net.moe, ParallelSizes(TENSOR), SEQ, 0, without=names))
         assert 2 * net.hidden * SEQ / TENSOR < left
         freed = {
             each for saved in saved_tensors(net, net.moe, ParallelSizes()) for each in saved.again

@@ -77,20 +77,17 @@ def layer_activations(
     return np.where(np.equal(sizes.recompute, RECOMPUTE_FULL), layer_input, kept)
 
 
-def whole_layer(
-    net: Transformer,
-    moe: MixtureOfExperts | None,
-    sizes: ParallelSizes,
-    tokens: Numbers,
-    number: float = HALF,
-    without: Collection[str] = (),
+def joining_activations(
+    net: Transformer, sizes: ParallelSizes, tokens: Numbers, number: float, product_input: float
 ) -> Numbers:
-    """Return the bytes of a layer that keeps everything: 10 + 24/t for GPT in 16 bits."""
-    return tokens * sum(
-        saved.numbers * (saved.bytes or number)
-        for saved in saved_tensors(net, moe, sizes)
-        if saved.again.isdisjoint(without)
-    )
+    """Return the bytes that a layer of multi-token prediction stores beside its transformer layer.
+
+    They are the inputs of its three norms and of the projection, which is twice as wide (Megatron's
+    `MultiTokenPredictionLayer`). Full recompute stores another input.
+    """
+    kept = 3 * number + 2 * product_input
+    each = np.where(np.equal(sizes.recompute, RECOMPUTE_FULL), number, kept)
+    return each * net.hidden * tokens / sizes.sequence_shards
 
 
 def _unfused_attention(

@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from mimokit.architecture.layer_work.saved_activations import layer_activations, whole_layer
+from mimokit.architecture.layer_work.saved_activations import joining_activations, layer_activations
 from mimokit.architecture.layers_on_stage import layers_of
 from mimokit.architecture.modules import EncoderBranch, Module
 from mimokit.architecture.rank_parameters import RankParameters, output_rows, rank_parameters
@@ -16,6 +17,7 @@ from mimokit.config.runtime import GPIPE, ZERO_BUBBLE, PipelineOrder
 from mimokit.config.sizes import (
     RECOMPUTE_FULL,
     RECOMPUTE_NAMES,
+    RECOMPUTE_NONE,
     Numbers,
     ParallelSizes,
 )
@@ -134,6 +136,10 @@ def _kept(
         copies = storage.number * tokens * (net.heads * net.v_dim + net.ffn) / sizes.tensor
         kept = kept + copies * (layers.dense - whole.dense)
     further = np.equal(stage, sizes.pipeline - 1) * module.next_token_layers
+    product_input = 0.0 if frozen else storage.product_input
+    if module.next_token_layers:
+        joining = joining_activations(net, sizes, tokens, storage.number, product_input)
+        kept = kept + further * joining
     each = {
         moe: layer_activations(
             net,
@@ -143,7 +149,7 @@ def _kept(
             seq,
             flash=storage.fused_attention,
             number=storage.number,
-            product_input=0.0 if frozen else storage.product_input,
+            product_input=product_input,
             without=storage.recompute_modules,
         )
         for moe in {None, net.moe}
@@ -192,13 +198,14 @@ def _buffers(
     """
     net = module.net
     number = storage.number
-    layer = whole_layer(net, net.moe, sizes, tokens, number)
+    once = replace(sizes, recompute=RECOMPUTE_NONE)
+    whole_layer = partial(layer_activations, net, net.moe, once, tokens, 0.0, number=number)
+    layer = whole_layer()
     again: Numbers = 0.0
     if storage.recompute_layers:
         again = layer
     elif storage.recompute_modules:
-        left = whole_layer(net, net.moe, sizes, tokens, number, storage.recompute_modules)
-        again = layer - left
+        again = layer - whole_layer(without=storage.recompute_modules)
     rebuilt = np.where(np.equal(sizes.recompute, RECOMPUTE_FULL), layer, again)
     whole = storage.whole_buffers * number * net.hidden * tokens
     gathered = np.where(np.greater(sizes.sequence_shards, 1), whole, 0)
