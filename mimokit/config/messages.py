@@ -35,9 +35,7 @@ def problems_of(error: ValidationError, model: type[BaseModel]) -> tuple[Problem
     )
     if len(details) <= MOST:
         return problems
-    further = (
-        f"Config: {len(details) - MOST:,} further values are wrong; these are the first {MOST}."
-    )
+    further = f"Config: {len(details) - MOST:,} further values are wrong, behind these {MOST}."
     return (*problems, Problem("config", "problems", len(details), further))
 
 
@@ -85,9 +83,8 @@ def owner_of(path: tuple[str, ...], model: type[BaseModel]) -> tuple[str, str]:
 def _owner_of(path: tuple[str, ...]) -> tuple[str, str]:
     for mapping in _MAPPINGS_OF_MODULES:
         if mapping in path[:-1]:
-            first = path.index(mapping) + 1
-            name = path[first]
-            for key in path[first + 1 :]:
+            name, *more = path[path.index(mapping) + 1 :]
+            for key in more:
                 if key.isidentifier() or key.isdigit():
                     break
                 name += f".{key}"  # predictions call modules by their models, "qwen2.5-7b"
@@ -140,8 +137,7 @@ def _problem(detail: Any, model: type[BaseModel]) -> Problem:
     field, named = _field_of(path) if path else (model.__name__, model.__name__)
     value = detail["input"]
     if detail["type"] == "missing":
-        sentence = f"{begin}: {named} is missing; {_right(detail)}."
-        return Problem(module, field, None, sentence)
+        return Problem(module, field, None, f"{begin}: {named} is missing; {_right(detail)}.")
     if detail["type"] == "extra_forbidden":
         return _unknown_key(path, value, model)
     sentence = f"{begin}: {named} is {describe(value)}; {_right(detail)}."
@@ -181,11 +177,22 @@ def _unknown_key(path: tuple[str, ...], value: object, model: type[BaseModel]) -
     _, named = _field_of(path)
     known = [] if owner is None else list(owner.model_fields)
     nearest = difflib.get_close_matches(_shorten(path[-1]), known, n=1, cutoff=0.6)
-    right = f"did you mean {nearest[0]}?" if nearest else f"known are {', '.join(known)}."
+    homes = " and of ".join(_homes(path[-1], model))
+    right = f"it is a key of {homes}." if homes else f"known are {', '.join(known)}."
+    right = f"did you mean {nearest[0]}?" if nearest else right
     said = f" (its value is {describe(value)})"
     return Problem(
         module, path[-1], value, f"{begin}: unknown key {_shorten(named)}{said}; {right}"
     )
+
+
+def _homes(key: str, model: type[BaseModel], at: tuple[str, ...] = ()) -> Iterator[str]:
+    """Yield the sections below `model` that have a key."""
+    if key in model.model_fields and at:
+        yield ".".join(at)
+    for name, field in model.model_fields.items():
+        for inner in _models_in(field.annotation):
+            yield from _homes(key, inner, (*at, name))
 
 
 def model_at(path: Iterable[str], model: type[BaseModel]) -> type[BaseModel] | None:
@@ -203,9 +210,7 @@ def model_at(path: Iterable[str], model: type[BaseModel]) -> type[BaseModel] | N
 
 
 def _is_mapping(annotation: Any) -> bool:
-    if get_origin(annotation) is dict:
-        return True
-    return any(_is_mapping(argument) for argument in get_args(annotation))
+    return get_origin(annotation) is dict or any(map(_is_mapping, get_args(annotation)))
 
 
 def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from mimokit.config.base import ConfigModel, NotNegative, Positive
-from mimokit.config.errors import ConfigError, Fix, Problem, refuse_if_any, unknown_name
-from mimokit.config.messages import describe, written
+from mimokit.config.errors import Fix, Problem, refuse_if_any, unknown_name
+from mimokit.config.messages import written
 from mimokit.units import bits_per_second, listed, seconds_of
 
 StrategyName = Literal[
@@ -225,12 +225,6 @@ class StrategyConfig(ConfigModel, frozen=True):
     @model_validator(mode="before")
     @classmethod
     def _with_defaults(cls, values: Any) -> Any:
-        if isinstance(values, list):
-            sentence = (
-                f"Section 'strategy': strategy is {describe(values)}; a file has one strategy, so "
-                "write one mapping with its name."
-            )
-            raise ConfigError([Problem("strategy", "strategy", None, sentence)])
         name = values.get("name") if isinstance(values, dict) else None
         if not isinstance(name, str):
             return values

@@ -80,7 +80,7 @@ def test_a_layout_without_replicas_has_no_hosts() -> None:
 @rows(
     "section, sentence",
     ("{name: diloco, H: 0}", "strategy.H is 0; it must be at least 1"),
-    ("[{name: diloco}, {name: fedavg}]", "a file has one strategy"),
+    ("[{name: diloco}, {name: fedavg}]", "strategy is a list; write a mapping"),
     ("{name: diloco}\nstrategy: {name: fedavg}", "the key strategy is written twice"),
 )
 def test_a_bad_strategy(tmp_path: Path, section: str, sentence: str) -> None:

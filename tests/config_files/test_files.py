@@ -121,7 +121,7 @@ def test_the_runs_folder_takes_the_metrics(tmp_path: Path) -> None:
 
 
 def test_an_unknown_preset() -> None:
-    with pytest.raises(ConfigError, match="did you mean 'llava_7b_colocated'"):
+    with pytest.raises(ConfigError, match="did you mean llava_7b_colocated"):
         load_preset("llava_7b_collocated")
 
 

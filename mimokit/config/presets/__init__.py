@@ -1,10 +1,9 @@
 """Configs that are shipped with mimokit, by name."""
 
-import difflib
 from functools import cache
 from pathlib import Path
 
-from mimokit.config.errors import ConfigError, Problem
+from mimokit.config.errors import unknown_name
 
 _FOLDERS = Path(__file__).parent, Path(__file__).parents[2] / "shipped" / "configs"
 """Large models that are planned; digits, which a laptop trains."""
@@ -25,7 +24,4 @@ def preset_path(name: str) -> Path:
     names = _paths()
     if name in names:
         return names[name]
-    nearest = difflib.get_close_matches(name, names, n=1)
-    right = f"did you mean '{nearest[0]}'?" if nearest else f"there are {', '.join(names)}."
-    sentence = f"Preset '{name}': it does not exist; {right}"
-    raise ConfigError([Problem("file", "preset", name, sentence)])
+    raise unknown_name("Preset", name, names)

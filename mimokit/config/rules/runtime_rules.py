@@ -127,8 +127,9 @@ OF_RUNS = (
     ),
     ConfigRule(
         "runtime.patch_type",
-        lambda m: FRAME_PARALLEL in m.runtime.patch_type and m.context.graph_is_valid and not any(
-            m.model.module_architectures[name].modality == "vision"
+        lambda m: FRAME_PARALLEL in m.runtime.patch_type and m.context.graph_is_valid and all(
+            name in m.model.module_architectures
+            and m.model.module_architectures[name].modality != "vision"
             for name in m.model.encoder_module_names
         ),
         f"patch_type has {FRAME_PARALLEL}, but no module encodes images; leave it out.",
