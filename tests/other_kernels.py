@@ -12,17 +12,21 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 
+from torch.backends.cpu import get_cpu_capability
+
 LOWEST = {
     "MKL_CBWR": "COMPATIBLE",
     "MKL_ENABLE_INSTRUCTIONS": "SSE4_2",
     "ONEDNN_MAX_CPU_ISA": "SSE41",
     "ATEN_CPU_CAPABILITY": "default",
 }
+WIDEST = "AVX512" if get_cpu_capability() == "AVX512" else "AVX2"
+"""On a processor without AVX-512, ATen's kernels for it would be illegal instructions."""
 HIGHEST = {
-    "MKL_CBWR": "AVX512",
-    "MKL_ENABLE_INSTRUCTIONS": "AVX512",
+    "MKL_CBWR": WIDEST,
+    "MKL_ENABLE_INSTRUCTIONS": WIDEST,
     "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_AMX",
-    "ATEN_CPU_CAPABILITY": "avx512",
+    "ATEN_CPU_CAPABILITY": WIDEST.lower(),
 }
 
 DIGEST = """
