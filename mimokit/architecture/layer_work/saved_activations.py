@@ -80,7 +80,7 @@ def layer_activations(
 def joining_activations(
     net: Transformer, sizes: ParallelSizes, tokens: Numbers, number: float, product_input: float
 ) -> Numbers:
-    """Return the bytes that a layer of multi-token prediction stores beside its transformer layer.
+    """Return the bytes that a layer of multi-token prediction stores outside its transformer layer.
 
     They are the inputs of its three norms and of the projection, which is twice as wide (Megatron's
     `MultiTokenPredictionLayer`). Full recompute stores another input.
