@@ -13,10 +13,11 @@ if TYPE_CHECKING:
 TOLERANCE = 1e-5
 STEPS = 2
 """Enough to see a wrong gradient, and the weights that follow from it."""
-MOST_NOISE_OF = {"bf16": 0.05, "fp16": 0.05, "fp8": 0.2}
-"""The noise of one process in a precision, of gradients in the first step."""
-LATER = 1.5
-"""Its factor in later steps, where weights differ as well: 0.22 with windows in fp8, on AVX2."""
+MOST_NOISE_OF = {"bf16": (0.05, 0.05), "fp16": (0.05, 0.05), "fp8": (0.2, 0.3)}
+"""The noise of one process in a precision, of gradients: in the first step, and in all.
+
+In later ones weights differ as well; with windows in fp8 it is 0.22 with the kernels of AVX2.
+"""
 
 _oracles: list[Oracle] = []
 
@@ -49,10 +50,10 @@ def assert_within_its_noise(
     assert set(report.gradient_differences[0]) == set(config.model.module_parallelisms)
     assert report.yardstick is not None
     assert report.yardstick.precision == config.runtime.precision
-    most = MOST_NOISE_OF[report.yardstick.precision]
+    most_at_first, most = MOST_NOISE_OF[report.yardstick.precision]
     first, last = (report.yardstick.steps[step].gradients for step in (0, -1))
-    assert 1e-4 < first < most, "noise of fewer bits, and no more"
-    assert last < LATER * most
+    assert 1e-4 < first < most_at_first, "noise of fewer bits, and no more"
+    assert last < most
     assert report.max_gradient_difference > 100 * TOLERANCE, "it does compute in fewer bits"
     assert report.passed, report.verdict
     return report
